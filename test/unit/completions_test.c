@@ -17,6 +17,28 @@
 static const dibs_lock_options fair = {.flags = DIBS_FAIR}, fixed = {.flags = DIBS_FIXED_LEASE},
                                no_reentry = {.flags = DIBS_NO_REENTRY};
 
+static stage *s;        /* Each test has a runtime on it, */
+static dibs_queue *q;   /* a queue, */
+static dibs_task *task; /* and a task of the runtime. */
+
+static int setup(void **state)
+{
+    stage_setup(state);
+    s = *state;
+    s->url = "mem:completions";
+    stage_open(s, LEASE);
+    q = queue_new();
+    task = task_of_runtime(s->rt);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    dibs_task_free(task);
+    dibs_queue_free(q);
+    return stage_teardown(state);
+}
+
 static bool nobody_waits(void *arg)
 {
     dibs_owner owner;
@@ -51,12 +73,8 @@ static bool no_lease(void *arg)
 
 static void a_begun_lock_is_held_once_its_completion_is_taken(void **state)
 {
-    stage *s = *state;
     int mark;
 
-    stage_open(s, LEASE);
-    dibs_queue *q = queue_new();
-    dibs_task *task = task_of_runtime(s->rt);
     assert_status(DIBS_OK, dibs_lock_begin(task, "a", 0, NULL, q, &mark));
     dibs_completion c = expect_done(q, DIBS_DONE_LOCK, DIBS_OK, task);
     assert_ptr_equal(c.arg, &mark);
@@ -73,20 +91,13 @@ static void a_begun_lock_is_held_once_its_completion_is_taken(void **state)
     assert_int_equal(stats_of(s->rt).begun, 2);
     assert_int_equal(stats_of(s->rt).acquired, 2);
     assert_int_equal(stats_of(s->rt).released, 1);
-    dibs_task_free(task);
-    dibs_queue_free(q);
 }
 
 /* Each failure of a blocking call, in turn. */
 static void each_failure_of_a_begun_call_is_told(void **state)
 {
-    stage *s = *state;
-
-    s->url = "mem:completions";
-    stage_open(s, LEASE);
     dibs_runtime *other = stage_open_another(s, LEASE);
-    dibs_queue *q = queue_new();
-    dibs_task *task = task_of_runtime(s->rt);
+
     assert_status(DIBS_OK, dibs_lock(other, "a"));
     assert_status(DIBS_BUSY, task_lock(task, "a", 0, q));
     begin_lock(task, "a", 1000, NULL, q);
@@ -113,18 +124,11 @@ static void each_failure_of_a_begun_call_is_told(void **state)
         last = next_done(q);
     while (last.kind == DIBS_DONE_LOST);
     assert_int_equal(last.status, DIBS_LOST);
-    dibs_task_free(task);
-    dibs_queue_free(q);
     dibs_close(other);
 }
 
 static void a_call_that_needs_no_store_completes_at_once(void **state)
 {
-    stage *s = *state;
-
-    stage_open(s, LEASE);
-    dibs_queue *q = queue_new();
-    dibs_task *task = task_of_runtime(s->rt);
     assert_status(DIBS_OK, task_lock(task, "a", 0, q));
     unsigned asks = faults_count(&s->faults, &s->faults.acquires), releases = s->faults.releases;
     dibs_completion c[8];
@@ -158,17 +162,10 @@ static void a_call_that_needs_no_store_completes_at_once(void **state)
     assert_int_equal(stats_of(s->rt).cancelled, 1);
     assert_int_equal(stats_of(s->rt).not_held, 1);
     assert_status(DIBS_OK, task_unlock(task, "a", q));
-    dibs_task_free(task);
-    dibs_queue_free(q);
 }
 
 static void a_task_does_one_thing_at_a_time(void **state)
 {
-    stage *s = *state;
-
-    stage_open(s, LEASE);
-    dibs_queue *q = queue_new();
-    dibs_task *task = task_of_runtime(s->rt);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     assert_status(DIBS_OK, dibs_task_enter(task));
     assert_status(DIBS_BUSY, dibs_lock_begin(task, "a", FOREVER, NULL, q, NULL));
@@ -188,22 +185,16 @@ static void a_task_does_one_thing_at_a_time(void **state)
     expect_done(q, DIBS_DONE_UNLOCK, DIBS_OK, task);
     expect_none(q);
     assert_int_equal(stats_of(s->rt).begun, 4);
-    dibs_task_free(task);
-    dibs_queue_free(q);
 }
 
 static void begun_calls_refuse_wrong_arguments(void **state)
 {
     static const dibs_lock_options short_lease = {.lease_ms = 1}, unknown = {.flags = 1u << 31};
-    stage *s = *state;
     char too_long[DIBS_NAME_MAX + 2];
     dibs_completion c;
 
     memset(too_long, 'x', sizeof too_long);
     too_long[DIBS_NAME_MAX + 1] = '\0';
-    stage_open(s, LEASE);
-    dibs_queue *q = queue_new();
-    dibs_task *task = task_of_runtime(s->rt);
     assert_status(DIBS_INVALID, dibs_lock_begin(NULL, "a", 0, NULL, q, NULL));
     assert_status(DIBS_INVALID, dibs_lock_begin(task, NULL, 0, NULL, q, NULL));
     assert_status(DIBS_INVALID, dibs_lock_begin(task, "a", 0, NULL, NULL, NULL));
@@ -226,20 +217,13 @@ static void begun_calls_refuse_wrong_arguments(void **state)
     expect_none(q);
     assert_int_equal(stats_of(s->rt).begun, 0);
     assert_status(DIBS_OK, task_lock(task, "a", 0, q)); /* the task is free, and its queue unchanged */
-    dibs_task_free(task);
-    dibs_queue_free(q);
 }
 
 /* A thread that waits reads what the server tells; a begun call has none. */
 static void the_store_is_told_of_a_wait_without_a_thread(void **state)
 {
-    stage *s = *state;
-
-    s->url = "mem:completions";
-    stage_open(s, LEASE);
     dibs_runtime *holder = stage_open_another(s, LEASE);
-    dibs_queue *q = queue_new();
-    dibs_task *task = task_of_runtime(s->rt);
+
     assert_status(DIBS_OK, dibs_lock(holder, "a"));
     assert_status(DIBS_BUSY, task_lock(task, "a", 0, q));
     assert_false(is_told_that_nobody_listens(&s->faults));
@@ -248,8 +232,6 @@ static void the_store_is_told_of_a_wait_without_a_thread(void **state)
     assert_status(DIBS_OK, dibs_unlock(holder, "a"));
     expect_done(q, DIBS_DONE_LOCK, DIBS_OK, task);
     assert_status(DIBS_OK, task_unlock(task, "a", q));
-    dibs_task_free(task);
-    dibs_queue_free(q);
     dibs_close(holder);
 }
 
@@ -264,48 +246,36 @@ static void a_cancelled_wait_completes_at_once_and_leaves_nothing(void **state)
     } cases[] = {{false, NULL}, {true, NULL}, {true, &fair}};
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        stage *s = *state;
-        s->url = "mem:completions";
         dibs_runtime *holder = stage_open_another(s, LEASE);
-        stage_open(s, LEASE);
-        dibs_queue *q = queue_new();
-        dibs_task *task = task_of_runtime(s->rt);
+        dibs_task *waiting = task_of_runtime(s->rt);
         dibs_runtime *at = cases[i].elsewhere ? holder : s->rt;
         assert_status(DIBS_OK, dibs_lock(at, "a"));
-        begin_lock(task, "a", FOREVER, cases[i].options, q);
+        begin_lock(waiting, "a", FOREVER, cases[i].options, q);
         assert_true(wait_until(cases[i].elsewhere ? waits_in_store : is_contended, s->rt, LIMIT_MS));
         expect_none(q);
-        dibs_task_cancel(task);
+        dibs_task_cancel(waiting);
         dibs_completion c;
         assert_int_equal(dibs_queue_take(q, &c, 1, 0), 1); /* it is there when dibs_task_cancel returns */
         assert_int_equal(c.status, DIBS_CANCELLED);
         assert_non_null(strstr(c.detail, "cancelled"));
-        assert_status(DIBS_CANCELLED, task_lock(task, "a", 0, q));
-        dibs_task_cancel(task);
+        assert_status(DIBS_CANCELLED, task_lock(waiting, "a", 0, q));
+        dibs_task_cancel(waiting);
         assert_true(wait_until(nobody_waits, s->rt, LIMIT_MS));
-        assert_int_equal(stats_of(s->rt).cancelled, 2);
+        assert_int_equal(stats_of(s->rt).cancelled, 2 * (i + 1));
         assert_status(DIBS_OK, dibs_unlock(at, "a"));
         assert_status(DIBS_OK, dibs_timedlock(s->rt, "a", LIMIT_MS));
         assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
         expect_none(q);
-        dibs_task_free(task);
-        dibs_queue_free(q);
-        dibs_close(s->rt);
+        dibs_task_free(waiting);
         dibs_close(holder);
-        s->rt = NULL;
     }
 }
 
 /* The store grants the lock, but too late. */
 static void a_grant_after_a_cancel_is_given_back(void **state)
 {
-    stage *s = *state;
-
-    s->url = "mem:completions";
-    stage_open(s, LEASE);
     dibs_runtime *other = stage_open_another(s, LEASE);
-    dibs_queue *q = queue_new();
-    dibs_task *task = task_of_runtime(s->rt);
+
     for (int is_fair = 0; is_fair < 2; is_fair++) {
         dibs_task *next = task_of_runtime(s->rt);
         faults_block_acquires(&s->faults);
@@ -325,8 +295,6 @@ static void a_grant_after_a_cancel_is_given_back(void **state)
         dibs_task_free(next);
     }
     assert_int_equal(stats_of(s->rt).holds, 0);
-    dibs_task_free(task);
-    dibs_queue_free(q);
     dibs_close(other);
 }
 
@@ -337,15 +305,15 @@ static void a_grant_after_a_cancel_is_given_back(void **state)
 static void a_lock_that_is_handed_over_while_it_is_cancelled_is_not_stranded(void **state)
 {
     enum { ROUNDS = 400 };
-    stage *s = *state;
     unsigned granted = 0;
 
+    s = *state;
     s->settings.handoff_ms = 10;
     stage_open(s, LEASE);
-    dibs_queue *q = queue_new();
+    q = queue_new();
     actor *holder = actor_start();
     for (int i = 0; i < ROUNDS; i++) {
-        dibs_task *task = task_of_runtime(s->rt);
+        task = task_of_runtime(s->rt);
         assert_status(DIBS_OK, actor_lock(holder, s->rt, "a", FOREVER));
         begin_lock(task, "a", FOREVER, NULL, q);
         actor_begin_unlock(holder, s->rt, "a");
@@ -372,30 +340,20 @@ static void a_lock_that_is_handed_over_while_it_is_cancelled_is_not_stranded(voi
 
 static void releases_are_never_cancelled(void **state)
 {
-    stage *s = *state;
-
-    stage_open(s, LEASE);
-    dibs_queue *q = queue_new();
-    dibs_task *task = task_of_runtime(s->rt);
     assert_status(DIBS_OK, task_lock(task, "a", 0, q));
     dibs_task_cancel(task);
     begin_unlock(task, "a", q);
     dibs_task_cancel(task);
     expect_done(q, DIBS_DONE_UNLOCK, DIBS_OK, task);
     assert_status(DIBS_OK, dibs_trylock(s->rt, "a"));
-    dibs_task_free(task);
-    dibs_queue_free(q);
 }
 
 /* -------------------------------------------------------------------------- free */
 
 static void the_completion_still_comes_after_the_task_was_freed(void **state)
 {
-    stage *s = *state;
-
-    stage_open(s, LEASE);
-    dibs_queue *q = queue_new();
     dibs_task *waiting = task_of_runtime(s->rt), *asking = task_of_runtime(s->rt), *holder = task_of_runtime(s->rt);
+
     assert_status(DIBS_OK, task_lock(holder, "a", 0, q));
     begin_lock(waiting, "a", FOREVER, NULL, q);
     dibs_task_free(waiting);
@@ -413,23 +371,19 @@ static void the_completion_still_comes_after_the_task_was_freed(void **state)
     assert_status(DIBS_OK, dibs_timedlock(s->rt, "a", FOREVER));
     expect_none(q);
     assert_int_equal(stats_of(s->rt).holds, 2);
-    dibs_queue_free(q);
 }
 
 /* The task is freed while the lock is granted: the lock is released, whatever the completion says. */
 static void a_lock_for_a_freed_task_is_given_up(void **state)
 {
     enum { ROUNDS = 300 };
-    stage *s = *state;
 
-    stage_open(s, LEASE);
-    dibs_queue *q = queue_new();
     for (int i = 0; i < ROUNDS; i++) {
-        dibs_task *task = task_of_runtime(s->rt);
-        begin_lock(task, "a", FOREVER, NULL, q);
+        dibs_task *freed = task_of_runtime(s->rt);
+        begin_lock(freed, "a", FOREVER, NULL, q);
         for (volatile int spin = 0; spin < (i % 50) * 200; spin++)
             continue;
-        dibs_task_free(task);
+        dibs_task_free(freed);
         dibs_completion c = next_done(q);
         assert_true(c.status == DIBS_OK || c.status == DIBS_CANCELLED);
         expect_none(q);
@@ -438,16 +392,13 @@ static void a_lock_for_a_freed_task_is_given_up(void **state)
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
     assert_true(wait_until(no_lease, s->rt, LIMIT_MS));
     assert_int_equal(stats_of(s->rt).holds, 0);
-    dibs_queue_free(q);
 }
 
 static void begun_calls_go_on_without_their_queue(void **state)
 {
-    stage *s = *state;
+    dibs_queue *gone = queue_new();
+    dibs_task *never = task_of_runtime(s->rt);
 
-    stage_open(s, LEASE);
-    dibs_queue *gone = queue_new(), *q = queue_new();
-    dibs_task *task = task_of_runtime(s->rt), *never = task_of_runtime(s->rt);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     begin_lock(task, "a", FOREVER, NULL, gone);
     begin_lock(never, "a", FOREVER, NULL, gone);
@@ -465,28 +416,24 @@ static void begun_calls_go_on_without_their_queue(void **state)
     events_await(&s->events, DIBS_EVENT_LOST, "a");
     assert_status(DIBS_LOST, task_unlock(task, "a", q));
     expect_none(q);
-    dibs_task_free(task);
     dibs_task_free(never);
-    dibs_queue_free(q);
 }
 
 /* -------------------------------------------------------------------------- losses */
 
-static dibs_task *with_a_fixed_lock(stage *s, const char *name, dibs_queue *q)
+static dibs_task *with_a_fixed_lock(const char *name)
 {
-    dibs_task *task = task_of_runtime(s->rt);
+    dibs_task *holder = task_of_runtime(s->rt);
 
-    assert_status(DIBS_OK, task_lock_with(task, name, 0, &fixed, q));
-    return task;
+    assert_status(DIBS_OK, task_lock_with(holder, name, 0, &fixed, q));
+    return holder;
 }
 
 static void a_loss_is_told_once_with_the_queue_and_arg_of_the_acquire(void **state)
 {
-    stage *s = *state;
+    dibs_queue *other = queue_new();
 
-    stage_open(s, LEASE);
-    dibs_queue *q = queue_new(), *other = queue_new();
-    dibs_task *task = with_a_fixed_lock(s, "a", q);
+    assert_status(DIBS_OK, task_lock_with(task, "a", 0, &fixed, q));
     assert_status(DIBS_OK, dibs_lock_begin(task, "a", 0, NULL, other, NULL));
     dibs_completion again = expect_done(other, DIBS_DONE_LOCK, DIBS_OK, task);
     assert_false(is_readable(q));
@@ -507,20 +454,14 @@ static void a_loss_is_told_once_with_the_queue_and_arg_of_the_acquire(void **sta
     expect_none(other);
     events_await(&s->events, DIBS_EVENT_LOST, "a");
     assert_int_equal(events_count(&s->events, DIBS_EVENT_LOST, NULL), 1);
-    dibs_task_free(task);
-    dibs_queue_free(q);
     dibs_queue_free(other);
 }
 
 /* Nested unlocks do not end the hold; the last one may block, and may find the loss itself. */
 static void no_loss_is_told_once_the_last_unlock_has_begun(void **state)
 {
-    stage *s = *state;
-
-    stage_open(s, LEASE);
-    dibs_queue *q = queue_new();
-    dibs_task *begun = with_a_fixed_lock(s, "a", q), *blocking = with_a_fixed_lock(s, "b", q),
-              *nested = with_a_fixed_lock(s, "c", q), *all = with_a_fixed_lock(s, "d", q);
+    dibs_task *begun = with_a_fixed_lock("a"), *blocking = with_a_fixed_lock("b"), *nested = with_a_fixed_lock("c"),
+              *all = with_a_fixed_lock("d");
     assert_status(DIBS_OK, task_lock(nested, "c", 0, q));
     assert_status(DIBS_OK, task_unlock(nested, "c", q));
     faults_release(&s->faults, DIBS_NOT_HELD, FOR_EVER); /* the unlock finds the key gone */
@@ -539,16 +480,12 @@ static void no_loss_is_told_once_the_last_unlock_has_begun(void **state)
     dibs_task_free(blocking);
     dibs_task_free(nested);
     dibs_task_free(all);
-    dibs_queue_free(q);
 }
 
 static void no_loss_is_told_of_what_was_locked_by_a_thread_or_is_given_up_by_free(void **state)
 {
-    stage *s = *state;
+    dibs_task *blocking = task_of_runtime(s->rt), *freed = with_a_fixed_lock("b");
 
-    stage_open(s, LEASE);
-    dibs_queue *q = queue_new();
-    dibs_task *blocking = task_of_runtime(s->rt), *freed = with_a_fixed_lock(s, "b", q);
     assert_status(DIBS_OK, dibs_task_enter(blocking));
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
     assert_status(DIBS_OK, dibs_task_leave(blocking));
@@ -558,17 +495,13 @@ static void no_loss_is_told_of_what_was_locked_by_a_thread_or_is_given_up_by_fre
     events_await(&s->events, DIBS_EVENT_LOST, "a");
     expect_none(q);
     dibs_task_free(blocking);
-    dibs_queue_free(q);
 }
 
 /* Before that unlock is complete, the task has not given up the rest of what it held. */
 static void no_loss_is_told_of_a_task_that_was_freed_during_an_unlock(void **state)
 {
     static const dibs_lock_options soon = {.flags = DIBS_FIXED_LEASE, .lease_ms = 300};
-    stage *s = *state;
 
-    stage_open(s, LEASE);
-    dibs_queue *q = queue_new();
     dibs_task *freed = task_of_runtime(s->rt), *asking = task_of_runtime(s->rt);
     assert_status(DIBS_OK, task_lock_with(freed, "a", 0, &soon, q));
     assert_status(DIBS_OK, task_lock(freed, "b", 0, q));
@@ -587,25 +520,21 @@ static void no_loss_is_told_of_a_task_that_was_freed_during_an_unlock(void **sta
     expect_done(q, DIBS_DONE_UNLOCK, DIBS_OK, freed);
     expect_none(q);
     dibs_task_free(asking);
-    dibs_queue_free(q);
 }
 
 /* A loss and the unlock at the same moment: the loss never comes after the unlock, whatever their results. */
 static void a_loss_never_comes_behind_its_unlock(void **state)
 {
     enum { ROUNDS = 300 };
-    stage *s = *state;
     unsigned told = 0;
 
-    stage_open(s, LEASE);
-    dibs_queue *q = queue_new();
     for (int i = 0; i < ROUNDS; i++) {
-        dibs_task *task = with_a_fixed_lock(s, "a", q);
+        dibs_task *holder = with_a_fixed_lock("a");
         stage_settle(s);
         moved_clock_advance(&s->clock, believed(LEASE)); /* the scheduler begins to tell */
         for (volatile int spin = 0; spin < (i % 100) * 200; spin++)
             continue;
-        begin_unlock(task, "a", q);
+        begin_unlock(holder, "a", q);
         dibs_completion c = next_done(q);
         if (c.kind == DIBS_DONE_LOST) {
             told++;
@@ -613,22 +542,18 @@ static void a_loss_never_comes_behind_its_unlock(void **state)
         }
         assert_int_equal(c.kind, DIBS_DONE_UNLOCK);
         assert_int_equal(c.status, DIBS_LOST);
-        dibs_task_free(task);
+        dibs_task_free(holder);
         stage_settle(s);
         expect_none(q);
     }
     print_message("# %u of %d were told\n", told, ROUNDS);
-    dibs_queue_free(q);
 }
 
 /* One loss lies in the queue when its task is freed, and one was taken before. */
 static void a_loss_may_outlive_its_task(void **state)
 {
-    stage *s = *state;
+    dibs_task *one = with_a_fixed_lock("a"), *two = with_a_fixed_lock("b");
 
-    stage_open(s, LEASE);
-    dibs_queue *q = queue_new();
-    dibs_task *one = with_a_fixed_lock(s, "a", q), *two = with_a_fixed_lock(s, "b", q);
     stage_advance(s, believed(LEASE));
     dibs_completion first = next_done(q);
     assert_non_null(first.name);
@@ -639,7 +564,6 @@ static void a_loss_may_outlive_its_task(void **state)
     assert_null(second.name);
     assert_true(second.fence > 0);
     expect_none(q);
-    dibs_queue_free(q);
 }
 
 /* As long as the completion of a call has room for a detail, so that what is freed too early has its bytes overwritten.
@@ -647,7 +571,7 @@ static void a_loss_may_outlive_its_task(void **state)
 #define LONG_NAME 255
 
 /* Loses the lock of a long name. The completion that says so, and has that name, is taken. */
-static dibs_completion take_a_loss(stage *s, dibs_task *task, char letter, dibs_queue *q)
+static dibs_completion take_a_loss(char letter)
 {
     char name[LONG_NAME + 1] = "";
 
@@ -661,31 +585,20 @@ static dibs_completion take_a_loss(stage *s, dibs_task *task, char letter, dibs_
 
 static void the_next_begin_may_be_given_the_name_of_a_loss(void **state)
 {
-    stage *s = *state;
-
-    stage_open(s, LEASE);
-    dibs_queue *q = queue_new();
-    dibs_task *task = task_of_runtime(s->rt);
-    assert_status(DIBS_LOST, task_unlock(task, take_a_loss(s, task, 'a', q).name, q));
-    assert_status(DIBS_LOST, task_lock(task, take_a_loss(s, task, 'b', q).name, 0, q));
-    dibs_completion c = take_a_loss(s, task, 'c', q);
+    assert_status(DIBS_LOST, task_unlock(task, take_a_loss('a').name, q));
+    assert_status(DIBS_LOST, task_lock(task, take_a_loss('b').name, 0, q));
+    dibs_completion c = take_a_loss('c');
     assert_status(DIBS_OK, dibs_lock_names_begin(task, &c.name, 1, 0, NULL, q, task));
     expect_done(q, DIBS_DONE_LOCK, DIBS_LOST, task);
     assert_int_equal(stats_of(s->rt).holds, 2);
-    dibs_task_free(task);
-    dibs_queue_free(q);
 }
 
 /* -------------------------------------------------------------------------- queues */
 
 static void the_descriptor_is_readable_just_while_a_completion_waits(void **state)
 {
-    stage *s = *state;
     dibs_completion c[4];
 
-    stage_open(s, LEASE);
-    dibs_queue *q = queue_new();
-    dibs_task *task = task_of_runtime(s->rt);
     begin_unlock(task, "a", q); /* before there is a descriptor */
     int fd = dibs_queue_fd(q);
     assert_true(fd >= 0);
@@ -703,8 +616,6 @@ static void the_descriptor_is_readable_just_while_a_completion_waits(void **stat
         begin_unlock(task, "a", q);
     }
     assert_int_equal(dibs_queue_fd(q), fd);
-    dibs_task_free(task);
-    dibs_queue_free(q);
 }
 
 /* What `first` of dibs__done_push sees, which takes place before the call is complete. */
@@ -722,20 +633,14 @@ static void look_at_descriptor(void *context)
 
 static void a_call_is_complete_once_the_descriptor_is_readable(void **state)
 {
-    stage *s = *state;
-
-    stage_open(s, LEASE);
-    dibs_queue *q = queue_new();
-    dibs_task *task = task_of_runtime(s->rt);
     struct glance glance = {.fd = {.fd = dibs_queue_fd(q), .events = POLLIN}, .readable = -1};
     struct dibs__done *done = dibs__done_new(DIBS_DONE_UNLOCK, q, task, NULL, NULL);
+
     assert_non_null(done);
     dibs__done_push(done, look_at_descriptor, &glance);
     assert_int_equal(glance.readable, 0);
     assert_true(is_readable(q));
     assert_int_equal(next_done(q).kind, DIBS_DONE_UNLOCK);
-    dibs_task_free(task);
-    dibs_queue_free(q);
 }
 
 struct taker {
@@ -754,13 +659,9 @@ static void take(void *arg)
 
 static void take_waits_for_one_completion_and_no_longer_than_its_time(void **state)
 {
-    stage *s = *state;
     dibs_completion c;
     actor *a = actor_start(), *b = actor_start();
 
-    stage_open(s, LEASE);
-    dibs_queue *q = queue_new();
-    dibs_task *task = task_of_runtime(s->rt);
     struct taker first = {.queue = q, .wait_ms = FOREVER}, second = first;
     int64_t began = now_ms();
     assert_int_equal(dibs_queue_take(q, &c, 1, 30), 0);
@@ -779,19 +680,13 @@ static void take_waits_for_one_completion_and_no_longer_than_its_time(void **sta
     assert_int_equal(second.taken, 1);
     actor_end(a);
     actor_end(b);
-    dibs_task_free(task);
-    dibs_queue_free(q);
 }
 
 /* The thread does not end inside, and the queue does not stay locked. */
 static void take_is_no_cancellation_point(void **state)
 {
-    stage *s = *state;
     actor *a = actor_start();
 
-    stage_open(s, LEASE);
-    dibs_queue *q = queue_new();
-    dibs_task *task = task_of_runtime(s->rt);
     struct taker taker = {.queue = q, .wait_ms = FOREVER};
     actor_begin(a, take, &taker);
     actor_await_asleep(a);
@@ -801,8 +696,6 @@ static void take_is_no_cancellation_point(void **state)
     actor_join(a);
     assert_int_equal(taker.taken, 1);
     expect_none(q);
-    dibs_task_free(task);
-    dibs_queue_free(q);
 }
 
 struct cancelled {
@@ -832,10 +725,8 @@ static void call_all(void *arg)
 /* The calls that write to the descriptor, empty it and close it; also where the runtime is closed. */
 static void begun_calls_are_no_cancellation_points(void **state)
 {
-    stage *s = *state;
-
-    stage_open(s, LEASE);
     struct cancelled c = {.task = task_of_runtime(s->rt)};
+
     assert_status(DIBS_OK, dibs_lock(s->rt, "b"));
     for (int closed = 0; closed < 2; closed++) {
         actor *a = actor_start();
@@ -858,13 +749,11 @@ static void begun_calls_are_no_cancellation_points(void **state)
 static void completions_of_a_task_come_in_order(void **state)
 {
     enum { TASKS = 20, CALLS = 30 };
-    stage *s = *state;
     dibs_task *tasks[TASKS];
     dibs_completion c[64];
+
     intptr_t last[TASKS] = {0}, begun[TASKS] = {0};
 
-    stage_open(s, LEASE);
-    dibs_queue *q = queue_new();
     for (int t = 0; t < TASKS; t++)
         tasks[t] = task_of_runtime(s->rt);
     for (int left = TASKS * CALLS; left > 0;) {
@@ -890,20 +779,15 @@ static void completions_of_a_task_come_in_order(void **state)
     for (int t = 0; t < TASKS; t++)
         dibs_task_free(tasks[t]);
     assert_int_equal(stats_of(s->rt).begun, TASKS * CALLS);
-    dibs_queue_free(q);
 }
 
 /* Fair acquires that one thread begins are granted in that order. */
 static void fair_acquires_reach_the_store_in_order(void **state)
 {
     enum { TASKS = 200 };
-    stage *s = *state;
     dibs_task *tasks[TASKS];
 
-    s->url = "mem:completions";
-    stage_open(s, LEASE);
     dibs_runtime *other = stage_open_another(s, LEASE);
-    dibs_queue *q = queue_new();
     assert_status(DIBS_OK, dibs_lock(other, "a"));
     for (int i = 0; i < TASKS; i++) {
         tasks[i] = task_of_runtime(s->rt);
@@ -918,32 +802,23 @@ static void fair_acquires_reach_the_store_in_order(void **state)
         assert_status(DIBS_OK, task_unlock(tasks[i], "a", q));
         dibs_task_free(tasks[i]);
     }
-    dibs_queue_free(q);
     dibs_close(other);
 }
 
 /* As where no connection stands: asks are not sent before they are finished, and that takes its time. */
-static void send_none(stage *s)
+static void send_none(void)
 {
     faults_set(&s->faults, &s->faults.unsent, true);
     faults_block_acquires(&s->faults);
 }
 
-static void open_unsent(stage *s)
-{
-    stage_open(s, LEASE);
-    send_none(s);
-}
-
 static void a_fair_ask_that_is_not_sent_holds_up_no_others(void **state)
 {
-    stage *s = *state;
-
-    stage_open(s, LEASE);
-    dibs_queue *q = queue_new(), *unlocks = queue_new();
+    dibs_queue *unlocks = queue_new();
     dibs_task *holding = task_of_runtime(s->rt), *first = task_of_runtime(s->rt), *second = task_of_runtime(s->rt);
+
     assert_status(DIBS_OK, task_lock(holding, "h", 0, q));
-    send_none(s);
+    send_none();
     begin_lock(first, "a", FOREVER, &fair, q);
     begin_lock(second, "b", FOREVER, &fair, q);
     faults_await_blocked(&s->faults);
@@ -955,18 +830,15 @@ static void a_fair_ask_that_is_not_sent_holds_up_no_others(void **state)
     dibs_task_free(holding);
     dibs_task_free(first);
     dibs_task_free(second);
-    dibs_queue_free(q);
     dibs_queue_free(unlocks);
 }
 
 static void fair_asks_that_are_not_sent_at_once_keep_their_order(void **state)
 {
     enum { TASKS = 100 };
-    stage *s = *state;
     dibs_task *tasks[TASKS];
 
-    open_unsent(s);
-    dibs_queue *q = queue_new();
+    send_none();
     for (int i = 0; i < TASKS; i++) {
         tasks[i] = task_of_runtime(s->rt);
         begin_lock(tasks[i], "a", FOREVER, &fair, q);
@@ -977,7 +849,6 @@ static void fair_asks_that_are_not_sent_at_once_keep_their_order(void **state)
         expect_done(q, DIBS_DONE_LOCK, DIBS_OK, tasks[i]);
         dibs_task_free(tasks[i]); /* and what it holds */
     }
-    dibs_queue_free(q);
 }
 
 static bool two_ask(void *arg)
@@ -990,10 +861,7 @@ static bool two_ask(void *arg)
 /* Its own time counts, not that of the first. */
 static void a_fair_call_asks_at_last_when_its_time_is_over(void **state)
 {
-    stage *s = *state;
-
-    open_unsent(s);
-    dibs_queue *q = queue_new();
+    send_none();
     dibs_task *first = task_of_runtime(s->rt), *second = task_of_runtime(s->rt);
     begin_lock(first, "a", FOREVER, &fair, q);
     begin_lock(second, "b", 100, &fair, q);
@@ -1005,7 +873,6 @@ static void a_fair_call_asks_at_last_when_its_time_is_over(void **state)
         assert_status(DIBS_OK, next_done(q).status);
     dibs_task_free(first);
     dibs_task_free(second);
-    dibs_queue_free(q);
 }
 
 struct asked {
@@ -1023,11 +890,9 @@ static bool has_asked_since(void *arg)
 /* It has its place in the queue, so it does not wait for an earlier call when it asks again; and it hears its grant. */
 static void a_fair_call_in_the_queue_stands_in_no_line(void **state)
 {
-    stage *s = *state;
-
-    stage_open(s, LEASE);
-    dibs_queue *q = queue_new(), *others = queue_new();
+    dibs_queue *others = queue_new();
     dibs_task *holding = task_of_runtime(s->rt), *waiting = task_of_runtime(s->rt), *first = task_of_runtime(s->rt);
+
     assert_status(DIBS_OK, task_lock(holding, "a", 0, others));
     begin_lock(waiting, "a", FOREVER, &fair, q);
     assert_true(wait_until(waits_in_store, s->rt, LIMIT_MS));
@@ -1035,7 +900,7 @@ static void a_fair_call_in_the_queue_stands_in_no_line(void **state)
     pthread_mutex_lock(&s->faults.mutex);
     s->faults.only = "b";
     pthread_mutex_unlock(&s->faults.mutex);
-    send_none(s);
+    send_none();
     begin_lock(first, "b", FOREVER, &fair, others);
     faults_await_blocked(&s->faults);
     unsigned asked = faults_count(&s->faults, &s->faults.acquires);
@@ -1048,18 +913,16 @@ static void a_fair_call_in_the_queue_stands_in_no_line(void **state)
     dibs_task_free(holding);
     dibs_task_free(waiting);
     dibs_task_free(first);
-    dibs_queue_free(q);
     dibs_queue_free(others);
 }
 
 static void cancel_and_shutdown_reach_fair_calls_that_have_not_asked(void **state)
 {
     enum { TASKS = 4 };
-    stage *s = *state;
     dibs_task *tasks[TASKS];
 
-    open_unsent(s);
-    dibs_queue *q = queue_new(), *firsts = queue_new();
+    send_none();
+    dibs_queue *firsts = queue_new();
     for (int i = 0; i < TASKS; i++) {
         tasks[i] = task_of_runtime(s->rt);
         begin_lock(tasks[i], "a", FOREVER, &fair, i == 0 ? firsts : q);
@@ -1074,19 +937,14 @@ static void cancel_and_shutdown_reach_fair_calls_that_have_not_asked(void **stat
     next_done(firsts);
     for (int i = 0; i < TASKS; i++)
         dibs_task_free(tasks[i]);
-    dibs_queue_free(q);
     dibs_queue_free(firsts);
 }
 
 static void one_queue_serves_several_runtimes_and_outlives_them(void **state)
 {
-    stage *s = *state;
-
-    s->url = "mem:completions";
-    stage_open(s, LEASE);
     dibs_runtime *other = stage_open_another(s, LEASE);
-    dibs_queue *q = queue_new();
     dibs_task *one = task_of_runtime(s->rt), *two = task_of_runtime(other);
+
     assert_status(DIBS_OK, task_lock(one, "a", 0, q));
     assert_status(DIBS_BUSY, task_lock(two, "a", 0, q));
     begin_lock(two, "a", FOREVER, NULL, q);
@@ -1100,7 +958,6 @@ static void one_queue_serves_several_runtimes_and_outlives_them(void **state)
     dibs_close(s->rt);
     expect_done(q, DIBS_DONE_UNLOCK, DIBS_NOT_HELD, one);
     expect_none(q);
-    dibs_queue_free(q);
     s->rt = NULL;
 }
 
@@ -1109,14 +966,10 @@ static void one_queue_serves_several_runtimes_and_outlives_them(void **state)
 static void begun_calls_complete_before_close_returns(void **state)
 {
     enum { WAITING = 50 };
-    stage *s = *state;
     dibs_task *tasks[WAITING];
     dibs_completion c[WAITING + 4];
 
-    s->url = "mem:completions";
-    stage_open(s, LEASE);
     dibs_runtime *other = stage_open_another(s, LEASE);
-    dibs_queue *q = queue_new();
     dibs_task *holder = task_of_runtime(s->rt), *unlocking = task_of_runtime(s->rt);
     assert_status(DIBS_OK, dibs_lock(other, "a"));
     assert_status(DIBS_OK, task_lock(holder, "b", 0, q));
@@ -1142,18 +995,14 @@ static void begun_calls_complete_before_close_returns(void **state)
         dibs_task_free(tasks[i]);
     dibs_task_free(holder);
     dibs_task_free(unlocking);
-    dibs_queue_free(q);
     dibs_close(other);
     s->rt = NULL;
 }
 
 static void shutdown_ends_begun_acquires_alone(void **state)
 {
-    stage *s = *state;
-
-    stage_open(s, LEASE);
-    dibs_queue *q = queue_new();
     dibs_task *holder = task_of_runtime(s->rt), *waiter = task_of_runtime(s->rt);
+
     assert_status(DIBS_OK, task_lock(holder, "a", 0, q));
     assert_status(DIBS_OK, task_lock(holder, "a", 0, q));
     begin_lock(waiter, "a", FOREVER, NULL, q);
@@ -1166,7 +1015,6 @@ static void shutdown_ends_begun_acquires_alone(void **state)
     expect_none(q);
     dibs_task_free(holder);
     dibs_task_free(waiter);
-    dibs_queue_free(q);
 }
 
 /* ------------------------------------------------------------------- from on_event */
@@ -1192,9 +1040,9 @@ static bool has_begun(void *arg)
 
 static void on_event_may_begin_calls(void **state)
 {
-    stage *s = *state;
     struct reaction r = {.queue = queue_new()};
 
+    s = *state;
     atomic_init(&r.status, -1);
     s->settings.on_event = begin_in_callback;
     s->settings.on_event_arg = &r;
@@ -1209,47 +1057,48 @@ static void on_event_may_begin_calls(void **state)
     dibs_queue_free(r.queue);
 }
 
-#define STAGE(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        STAGE(a_begun_lock_is_held_once_its_completion_is_taken),
-        STAGE(each_failure_of_a_begun_call_is_told),
-        STAGE(a_call_that_needs_no_store_completes_at_once),
-        STAGE(a_task_does_one_thing_at_a_time),
-        STAGE(begun_calls_refuse_wrong_arguments),
-        STAGE(the_store_is_told_of_a_wait_without_a_thread),
-        STAGE(a_cancelled_wait_completes_at_once_and_leaves_nothing),
-        STAGE(a_grant_after_a_cancel_is_given_back),
-        STAGE(a_lock_that_is_handed_over_while_it_is_cancelled_is_not_stranded),
-        STAGE(releases_are_never_cancelled),
-        STAGE(the_completion_still_comes_after_the_task_was_freed),
-        STAGE(a_lock_for_a_freed_task_is_given_up),
-        STAGE(begun_calls_go_on_without_their_queue),
-        STAGE(a_loss_is_told_once_with_the_queue_and_arg_of_the_acquire),
-        STAGE(no_loss_is_told_once_the_last_unlock_has_begun),
-        STAGE(no_loss_is_told_of_what_was_locked_by_a_thread_or_is_given_up_by_free),
-        STAGE(no_loss_is_told_of_a_task_that_was_freed_during_an_unlock),
-        STAGE(a_loss_never_comes_behind_its_unlock),
-        STAGE(a_loss_may_outlive_its_task),
-        STAGE(the_next_begin_may_be_given_the_name_of_a_loss),
-        STAGE(the_descriptor_is_readable_just_while_a_completion_waits),
-        STAGE(a_call_is_complete_once_the_descriptor_is_readable),
-        STAGE(take_waits_for_one_completion_and_no_longer_than_its_time),
-        STAGE(take_is_no_cancellation_point),
-        STAGE(begun_calls_are_no_cancellation_points),
-        STAGE(completions_of_a_task_come_in_order),
-        STAGE(fair_acquires_reach_the_store_in_order),
-        STAGE(a_fair_ask_that_is_not_sent_holds_up_no_others),
-        STAGE(fair_asks_that_are_not_sent_at_once_keep_their_order),
-        STAGE(a_fair_call_asks_at_last_when_its_time_is_over),
-        STAGE(a_fair_call_in_the_queue_stands_in_no_line),
-        STAGE(cancel_and_shutdown_reach_fair_calls_that_have_not_asked),
-        STAGE(one_queue_serves_several_runtimes_and_outlives_them),
-        STAGE(begun_calls_complete_before_close_returns),
-        STAGE(shutdown_ends_begun_acquires_alone),
-        STAGE(on_event_may_begin_calls),
+        TEST(a_begun_lock_is_held_once_its_completion_is_taken),
+        TEST(each_failure_of_a_begun_call_is_told),
+        TEST(a_call_that_needs_no_store_completes_at_once),
+        TEST(a_task_does_one_thing_at_a_time),
+        TEST(begun_calls_refuse_wrong_arguments),
+        TEST(the_store_is_told_of_a_wait_without_a_thread),
+        TEST(a_cancelled_wait_completes_at_once_and_leaves_nothing),
+        TEST(a_grant_after_a_cancel_is_given_back),
+        cmocka_unit_test_setup_teardown(a_lock_that_is_handed_over_while_it_is_cancelled_is_not_stranded, stage_setup,
+                                        stage_teardown),
+        TEST(releases_are_never_cancelled),
+        TEST(the_completion_still_comes_after_the_task_was_freed),
+        TEST(a_lock_for_a_freed_task_is_given_up),
+        TEST(begun_calls_go_on_without_their_queue),
+        TEST(a_loss_is_told_once_with_the_queue_and_arg_of_the_acquire),
+        TEST(no_loss_is_told_once_the_last_unlock_has_begun),
+        TEST(no_loss_is_told_of_what_was_locked_by_a_thread_or_is_given_up_by_free),
+        TEST(no_loss_is_told_of_a_task_that_was_freed_during_an_unlock),
+        TEST(a_loss_never_comes_behind_its_unlock),
+        TEST(a_loss_may_outlive_its_task),
+        TEST(the_next_begin_may_be_given_the_name_of_a_loss),
+        TEST(the_descriptor_is_readable_just_while_a_completion_waits),
+        TEST(a_call_is_complete_once_the_descriptor_is_readable),
+        TEST(take_waits_for_one_completion_and_no_longer_than_its_time),
+        TEST(take_is_no_cancellation_point),
+        TEST(begun_calls_are_no_cancellation_points),
+        TEST(completions_of_a_task_come_in_order),
+        TEST(fair_acquires_reach_the_store_in_order),
+        TEST(a_fair_ask_that_is_not_sent_holds_up_no_others),
+        TEST(fair_asks_that_are_not_sent_at_once_keep_their_order),
+        TEST(a_fair_call_asks_at_last_when_its_time_is_over),
+        TEST(a_fair_call_in_the_queue_stands_in_no_line),
+        TEST(cancel_and_shutdown_reach_fair_calls_that_have_not_asked),
+        TEST(one_queue_serves_several_runtimes_and_outlives_them),
+        TEST(begun_calls_complete_before_close_returns),
+        TEST(shutdown_ends_begun_acquires_alone),
+        cmocka_unit_test_setup_teardown(on_event_may_begin_calls, stage_setup, stage_teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
