@@ -22,7 +22,6 @@ static const struct dibs__vote votes = {.known = true, .ready = true, .longest_m
                                restarted = {.restarted = true, .longest_ms = LEASE_MS, .highest = 9},
                                lost = {.mark = 1};
 
-static struct setting setting;
 static struct dibs__quorum *const q = &setting.q;
 static struct dibs__look *look;
 
@@ -37,19 +36,19 @@ static void begin_look(void)
     look->first_began = moved_clock_now(&setting.clock);
 }
 
-static int setup(void **state)
-{
-    set_up(&setting, &silent);
-    q->config.command_timeout_ms = TIMEOUT_MS;
-    begin_look();
-    return 0;
-}
-
 static int teardown(void **state)
 {
     free(look);
     look = NULL;
-    tear_down(&setting);
+    return tear_down(state);
+}
+
+static int setup(void **state)
+{
+    teardown(NULL);
+    set_up(&silent);
+    q->config.command_timeout_ms = TIMEOUT_MS;
+    begin_look();
     return 0;
 }
 
@@ -98,7 +97,6 @@ static void who_knows_or_knew_of_a_quorum_makes_it_none_that_is_new(void **state
         says(2, knowing[i]);
         assert_false(dibs__look_seems_new(q, look, &newness, DIBS__NEVER));
         assert_true(newness.since == 0 && newness.marks[0] == 0);
-        teardown(state);
     }
 }
 
@@ -357,7 +355,6 @@ static void a_master_of_another_quorum_is_in_no_other_set(void **state)
         dibs__look_identify(q, look);
         assert_int_equal(look->strange, 0);
         assert_false(atomic_load(&setting.members[2].strange));
-        teardown(state);
     }
 }
 
@@ -400,9 +397,7 @@ static uint64_t number_of(uint64_t first, uint64_t second, uint64_t third)
     says(1, in(votes, second));
     says(2, in(votes, third));
     dibs__look_identify(q, look);
-    uint64_t number = atomic_load(&q->number);
-    teardown(NULL);
-    return number;
+    return atomic_load(&q->number);
 }
 
 static void masters_without_a_number_get_one_that_their_order_does_not_change(void **state)
@@ -512,7 +507,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(masters_that_all_lost_their_data_are_a_new_quorum),
-        cmocka_unit_test(who_knows_or_knew_of_a_quorum_makes_it_none_that_is_new),
+        TEST(who_knows_or_knew_of_a_quorum_makes_it_none_that_is_new),
         TEST(a_silent_master_is_waited_for_before_the_quorum_is_new),
         TEST(a_quorum_that_has_begun_is_new_only_where_all_say_so),
         TEST(nobody_is_admitted_beside_a_master_of_an_unknown_quorum),
@@ -526,10 +521,10 @@ int main(void)
         TEST(a_floor_is_what_a_majority_gave_as_a_later_look_finds),
         TEST(a_floor_waits_for_a_majority_that_never_forgot),
         TEST(the_number_of_a_majority_is_that_of_the_quorum),
-        cmocka_unit_test(a_master_of_another_quorum_is_in_no_other_set),
+        TEST(a_master_of_another_quorum_is_in_no_other_set),
         TEST(a_number_that_is_known_stays_until_all_have_forgotten_it),
         TEST(two_names_of_a_server_are_one_master),
-        cmocka_unit_test(masters_without_a_number_get_one_that_their_order_does_not_change),
+        TEST(masters_without_a_number_get_one_that_their_order_does_not_change),
         TEST(a_number_is_made_anew_only_where_all_were_heard_and_have_none),
         TEST(a_number_is_lacking_where_one_more_look_can_tell_it),
         TEST(it_is_told_why_masters_are_no_majority),

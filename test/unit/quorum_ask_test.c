@@ -9,8 +9,16 @@ static struct dibs__attempt attempt;
 static struct dibs__answer answer;
 static struct dibs__error error;
 
+static int end(void **state)
+{
+    if (setting.q.members)
+        dibs__quorum_conclude(&setting.q.store, &attempt, false);
+    return end_vote(state);
+}
+
 static void begin(uint64_t first, uint64_t second, uint64_t third)
 {
+    end(NULL);
     begin_vote(first, second, third);
     attempt = (struct dibs__attempt){.name = "x", .token = "dibs:token", .lease_ms = LEASE_MS};
     answer = (struct dibs__answer){.fence = 0};
@@ -33,12 +41,6 @@ static dibs_status ask_late(int64_t deadline_ms, int64_t late_ms)
 static dibs_status ask(void)
 {
     return ask_late(1000, 0);
-}
-
-static void end(void)
-{
-    dibs__quorum_conclude(&setting.q.store, &attempt, false);
-    end_vote();
 }
 
 static enum dibs__member_phase phase_of(size_t i)
@@ -78,7 +80,6 @@ static void a_majority_grants_and_the_last_is_not_waited_for(void **state)
         assert_int_equal(phase_of(last), DIBS__MEMBER_ASKED);
         assert_int_equal(voters[0].asked[DIBS__OP_RAISE] + voters[1].asked[DIBS__OP_RAISE], 0);
         assert_int_equal(sleeps, 1); /* until both have answered */
-        end();
     }
 }
 
@@ -91,7 +92,6 @@ static void who_is_refused_by_a_majority_does_not_wait_for_the_last(void **state
     int64_t began = the_time;
     assert_status(DIBS_BUSY, ask());
     assert_int_equal(passed_ms(began), 4);
-    end();
 }
 
 /* The third may still make a majority; but not for long. The grant is given back, and nobody is told. */
@@ -101,7 +101,6 @@ static void one_grant_and_one_refusal_wait_for_the_last_until_it_is_overdue(void
     voter_says(1, DIBS__OP_ASK, DIBS_BUSY, 0);
     voter_says(2, DIBS__OP_ASK, DIBS_OK, 19);
     assert_status(DIBS_OK, ask());
-    end();
     begin(7, 7, 7);
     voter_says(1, DIBS__OP_ASK, DIBS_BUSY, 0);
     voter_says(2, DIBS__OP_ASK, DIBS_OK, NEVER_MS);
@@ -110,7 +109,6 @@ static void one_grant_and_one_refusal_wait_for_the_last_until_it_is_overdue(void
     assert_int_equal(passed_ms(began), OVERDUE_MS);
     assert_int_equal(voters[0].quiet, 1);
     assert_int_equal(phase_of(0), DIBS__MEMBER_NOTHING);
-    end();
 }
 
 static void masters_that_fail_are_no_refusal(void **state)
@@ -121,18 +119,15 @@ static void masters_that_fail_are_no_refusal(void **state)
     assert_status(DIBS_UNAVAILABLE, ask());
     assert_string_equal(error.detail, "1 of 3 masters answered, which is no majority: a master said so");
     assert_int_equal(voters[0].quiet, 1);
-    end();
     begin(7, 7, 7);
     voter_says(1, DIBS__OP_ASK, DIBS_UNAVAILABLE, 0);
     voter_says(2, DIBS__OP_ASK, DIBS_BUSY, 0);
     assert_status(DIBS_BUSY, ask()); /* two have answered */
-    end();
     begin(7, 7, 7);
     voter_says(0, DIBS__OP_ASK, DIBS_UNAVAILABLE, 0);
     voter_says(1, DIBS__OP_ASK, DIBS_DENIED, 0);
     assert_status(DIBS_DENIED, ask());
     assert_int_equal(phase_of(1), DIBS__MEMBER_UNKNOWN);
-    end();
 }
 
 /* Which to wait for changes nothing, so the call must not. */
@@ -148,7 +143,6 @@ static void a_final_error_comes_before_a_lack_of_replicas(void **state)
         voter_says(2, DIBS__OP_ASK, finals[i], 0);
         assert_status(finals[i], ask());
         assert_int_equal(answer.why, DIBS__WHY_UNTOLD);
-        end();
     }
 }
 
@@ -160,7 +154,6 @@ static void silent_masters_are_waited_for_until_the_deadline(void **state)
     int64_t began = the_time;
     assert_status(DIBS_UNAVAILABLE, ask());
     assert_int_equal(passed_ms(began), 1000);
-    end();
 }
 
 static void a_master_without_a_connection_is_not_waited_for(void **state)
@@ -172,7 +165,6 @@ static void a_master_without_a_connection_is_not_waited_for(void **state)
     assert_status(DIBS_BUSY, ask());
     assert_int_equal(passed_ms(began), 0);
     assert_int_equal(phase_of(0), DIBS__MEMBER_UNKNOWN); /* what could not be sent is given up */
-    end();
 }
 
 /* Whether the lock is taken, or too few masters can be reached, shows when a majority has answered. */
@@ -185,7 +177,6 @@ static void a_failed_master_does_not_make_a_refusal_a_failure(void **state)
     int64_t began = the_time;
     assert_status(DIBS_BUSY, ask());
     assert_int_equal(passed_ms(began), 5);
-    end();
     begin(7, 7, 7);
     voter_says(0, DIBS__OP_ASK, DIBS_UNAVAILABLE, 0);
     voter_says(1, DIBS__OP_ASK, DIBS_UNAVAILABLE, 0);
@@ -193,7 +184,6 @@ static void a_failed_master_does_not_make_a_refusal_a_failure(void **state)
     began = the_time;
     assert_status(DIBS_UNAVAILABLE, ask());
     assert_int_equal(passed_ms(began), 0);
-    end();
 }
 
 static void an_answer_of_a_majority_is_a_reply(void **state)
@@ -202,7 +192,6 @@ static void an_answer_of_a_majority_is_a_reply(void **state)
     int64_t first = the_time;
     assert_status(DIBS_OK, ask());
     assert_true(answer.last_reply_at == first);
-    end();
     begin(7, 7, 7);
     for (size_t i = 0; i < MEMBERS; i++)
         voter_says(i, DIBS__OP_ASK, DIBS_BUSY, 3);
@@ -213,7 +202,6 @@ static void an_answer_of_a_majority_is_a_reply(void **state)
         voter_says(i, DIBS__OP_ASK, DIBS_UNAVAILABLE, 3);
     assert_status(DIBS_UNAVAILABLE, ask());
     assert_true(answer.last_reply_at == replied);
-    end();
 }
 
 /* The masters must know of the length before a lease lasts so long. */
@@ -226,14 +214,12 @@ static void a_lease_of_a_new_length_is_announced_before_it_is_asked_for(void **s
     assert_int_equal(voters[0].asked[DIBS__OP_VOTE], 1);
     assert_status(DIBS_OK, ask());
     assert_int_equal(voters[0].asked[DIBS__OP_VOTE], 1);
-    end();
     begin(7, 7, 7);
     atomic_store(&setting.q.voting.announced_ms, LEASE_MS - 1);
     voter_says(0, DIBS__OP_VOTE, DIBS_UNAVAILABLE, 0);
     voter_says(1, DIBS__OP_VOTE, DIBS_UNAVAILABLE, 0);
     assert_status(DIBS_UNAVAILABLE, ask());
     assert_int_equal(voters[2].asked[DIBS__OP_ASK], 0);
-    end();
 }
 
 #if CAN_FAIL
@@ -250,7 +236,6 @@ static void an_ask_without_memory_leaves_nothing(void **state)
         fails_here = false;
         assert_int_equal(voters[0].asked[DIBS__OP_ASK], 0);
         assert_status(DIBS_OK, ask());
-        end();
     }
 }
 #endif
@@ -280,7 +265,6 @@ static void a_master_that_rests_is_asked_when_it_is_needed(void **state)
             assert_status(DIBS_OK, ask());
             assert_int_equal(voters[rests].asked[DIBS__OP_ASK], rows[i].asked);
             assert_int_equal(passed_ms(began), rows[i].passed_ms);
-            end();
         }
 }
 
@@ -294,7 +278,6 @@ static void a_master_whose_clock_was_set_is_not_asked(void **state)
         voter_says(1, DIBS__OP_ASK, DIBS_UNAVAILABLE, 0);
         assert_status(DIBS_UNAVAILABLE, ask());
         assert_int_equal(voters[2].asked[DIBS__OP_ASK], 0);
-        end();
     }
 }
 
@@ -311,7 +294,6 @@ static void the_largest_fence_of_a_majority_is_raised_at_the_others(void **state
         assert_true(voters[i].last.raise.fence == 9 && voters[i].last.raise.lease_ms == LEASE_MS);
         assert_string_equal(voters[i].last.raise.token, "dibs:token");
     }
-    end();
 }
 
 static void a_fence_that_a_majority_has_needs_no_more(void **state)
@@ -321,7 +303,6 @@ static void a_fence_that_a_majority_has_needs_no_more(void **state)
     int64_t began = the_time;
     assert_status(DIBS_OK, ask());
     assert_int_equal(passed_ms(began), 0);
-    end();
 }
 
 /* It has lost the lock since. A third grant takes its place, and is raised where it is lower. */
@@ -339,7 +320,6 @@ static void a_master_that_can_not_raise_is_no_vote(void **state)
         assert_int_equal(voters[1].asked[DIBS__OP_RAISE], thirds[i] > 9);
         if (thirds[i] < 9)
             assert_int_equal(phase_of(0), DIBS__MEMBER_TAKEN);
-        end();
     }
     begin(5, 9, 7);
     voter_says(0, DIBS__OP_RAISE, DIBS_NOT_HELD, 0);
@@ -347,7 +327,6 @@ static void a_master_that_can_not_raise_is_no_vote(void **state)
     assert_status(DIBS_UNAVAILABLE, ask());
     assert_int_equal(voters[0].quiet, 0);
     assert_int_equal(voters[1].quiet, 1);
-    end();
 }
 
 static void a_raise_under_way_is_enough(void **state)
@@ -357,7 +336,6 @@ static void a_raise_under_way_is_enough(void **state)
     voter_says(2, DIBS__OP_ASK, DIBS_OK, 2);
     assert_status(DIBS_OK, ask());
     assert_int_equal(voters[2].asked[DIBS__OP_RAISE], 0);
-    end();
 }
 
 /* Also at those whose smaller raise is still under way then. */
@@ -374,7 +352,6 @@ static void a_larger_fence_that_comes_late_is_raised_everywhere(void **state)
             assert_true(answer.fence == 12);
             assert_true(voters[of_first ? low : high].last.raise.fence == 12);
             assert_int_equal(voters[low].asked[DIBS__OP_RAISE], of_first ? 2 : 1);
-            end();
         }
     }
 }
@@ -394,7 +371,6 @@ static void raises_have_a_time_of_their_own(void **state)
         voter_says(0, DIBS__OP_RAISE, DIBS_OK, rows[i].takes_ms);
         voter_says(2, DIBS__OP_ASK, DIBS_UNAVAILABLE, 0);
         assert_status(rows[i].status, ask_late(200, 300));
-        end();
     }
 }
 
@@ -412,7 +388,6 @@ static void an_owner_that_asks_again_keeps_its_fence(void **state)
     assert_status(DIBS_OK, ask()); /* its lease is over: others may have had the lock since */
     assert_true(answer.fence == 8);
     assert_int_equal(voters[0].asked[DIBS__OP_RAISE], 1);
-    end();
 }
 
 /* -------------------------------------------------------------------- pauses */
@@ -431,7 +406,6 @@ static void a_waiter_asks_again_when_a_master_says_so(void **state)
     voters[2].answer.again_ms = 1;
     assert_status(DIBS_BUSY, ask());
     assert_int_equal(answer.again_ms, 1);
-    end();
 }
 
 /* After a split vote the pause is drawn from a range that doubles, so that others do not ask at the same time. */
@@ -459,7 +433,6 @@ static void the_pause_after_a_split_vote_grows(void **state)
     voter_says(0, DIBS__OP_ASK, DIBS_OK, 2);
     assert_status(DIBS_BUSY, ask());
     assert_in_range(answer.again_ms, 1, most_ms[0]);
-    end();
 }
 
 /* Else those that share the votes would share them again. */
@@ -475,7 +448,6 @@ static void the_first_pause_after_a_split_vote_is_not_the_same_for_all(void **st
         assert_status(DIBS_BUSY, ask());
         assert_in_range(answer.again_ms, 1, 2);
         counts[answer.again_ms]++;
-        end();
     }
     assert_true(counts[1] > 0 && counts[2] > 0);
 }
@@ -493,7 +465,6 @@ static void a_token_is_in_the_queue_where_a_majority_has_it_there(void **state)
     voters[2].queues = true;
     assert_status(DIBS_BUSY, ask());
     assert_true(attempt.in_store);
-    end();
 }
 
 /* A retired token needs a successor: what the others have of it is taken back. */
@@ -513,7 +484,6 @@ static void what_one_master_retires_is_retired(void **state)
         assert_int_equal(voters[1].dropped, 1);
         assert_int_equal(voters[0].dropped, retirements[i] == DIBS__STUCK);
         assert_true(!dibs__claim_find(&setting.q, "dibs:token"));
-        end();
     }
 }
 
@@ -526,7 +496,7 @@ static int64_t took_with_silent_release(int64_t ask_ms)
     int64_t began = the_time;
     assert_status(DIBS_BUSY, ask());
     assert_int_equal(phase_of(0), DIBS__MEMBER_LEAVING);
-    end();
+    end(NULL);
     return passed_ms(began);
 }
 
@@ -552,7 +522,6 @@ static void a_grant_that_is_being_given_back_is_asked_for_again(void **state)
         assert_status(DIBS_OK, ask());
         assert_int_equal(passed_ms(began), 5);
         assert_int_equal(voters[leaves].asked[DIBS__OP_ASK], 2);
-        end();
     }
 }
 
@@ -572,7 +541,6 @@ static void a_grant_that_is_being_given_back_is_not_asked_for_where_there_are_en
     assert_true(answer.fence == 7);
     assert_int_equal(voters[0].asked[DIBS__OP_ASK], 1);
     assert_int_equal(phase_of(0), DIBS__MEMBER_NOTHING);
-    end();
 }
 
 /* A grant that comes when it is not wanted any more is given back. */
@@ -590,44 +558,45 @@ static void a_late_grant_is_given_back_or_is_one_more_vote(void **state)
         assert_int_equal(voters[2].quiet, !held);
         assert_int_equal(voters[2].kept, held);
         assert_int_equal(phase_of(2), held ? DIBS__MEMBER_GRANTED : DIBS__MEMBER_NOTHING);
-        end();
     }
 }
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, NULL, end)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_majority_grants_and_the_last_is_not_waited_for),
-        cmocka_unit_test(who_is_refused_by_a_majority_does_not_wait_for_the_last),
-        cmocka_unit_test(one_grant_and_one_refusal_wait_for_the_last_until_it_is_overdue),
-        cmocka_unit_test(masters_that_fail_are_no_refusal),
-        cmocka_unit_test(a_final_error_comes_before_a_lack_of_replicas),
-        cmocka_unit_test(silent_masters_are_waited_for_until_the_deadline),
-        cmocka_unit_test(a_master_without_a_connection_is_not_waited_for),
-        cmocka_unit_test(a_failed_master_does_not_make_a_refusal_a_failure),
-        cmocka_unit_test(an_answer_of_a_majority_is_a_reply),
-        cmocka_unit_test(a_lease_of_a_new_length_is_announced_before_it_is_asked_for),
+        TEST(a_majority_grants_and_the_last_is_not_waited_for),
+        TEST(who_is_refused_by_a_majority_does_not_wait_for_the_last),
+        TEST(one_grant_and_one_refusal_wait_for_the_last_until_it_is_overdue),
+        TEST(masters_that_fail_are_no_refusal),
+        TEST(a_final_error_comes_before_a_lack_of_replicas),
+        TEST(silent_masters_are_waited_for_until_the_deadline),
+        TEST(a_master_without_a_connection_is_not_waited_for),
+        TEST(a_failed_master_does_not_make_a_refusal_a_failure),
+        TEST(an_answer_of_a_majority_is_a_reply),
+        TEST(a_lease_of_a_new_length_is_announced_before_it_is_asked_for),
 #if CAN_FAIL
-        cmocka_unit_test(an_ask_without_memory_leaves_nothing),
+        TEST(an_ask_without_memory_leaves_nothing),
 #endif
-        cmocka_unit_test(a_master_that_rests_is_asked_when_it_is_needed),
-        cmocka_unit_test(a_master_whose_clock_was_set_is_not_asked),
-        cmocka_unit_test(the_largest_fence_of_a_majority_is_raised_at_the_others),
-        cmocka_unit_test(a_fence_that_a_majority_has_needs_no_more),
-        cmocka_unit_test(a_master_that_can_not_raise_is_no_vote),
-        cmocka_unit_test(a_raise_under_way_is_enough),
-        cmocka_unit_test(a_larger_fence_that_comes_late_is_raised_everywhere),
-        cmocka_unit_test(raises_have_a_time_of_their_own),
-        cmocka_unit_test(an_owner_that_asks_again_keeps_its_fence),
-        cmocka_unit_test(a_waiter_asks_again_when_a_master_says_so),
-        cmocka_unit_test(the_pause_after_a_split_vote_grows),
-        cmocka_unit_test(the_first_pause_after_a_split_vote_is_not_the_same_for_all),
-        cmocka_unit_test(a_token_is_in_the_queue_where_a_majority_has_it_there),
-        cmocka_unit_test(what_one_master_retires_is_retired),
-        cmocka_unit_test(a_grant_that_is_given_back_is_not_waited_for_long),
-        cmocka_unit_test(a_grant_that_is_being_given_back_is_asked_for_again),
-        cmocka_unit_test(a_grant_that_is_being_given_back_is_not_asked_for_where_there_are_enough),
-        cmocka_unit_test(a_late_grant_is_given_back_or_is_one_more_vote),
+        TEST(a_master_that_rests_is_asked_when_it_is_needed),
+        TEST(a_master_whose_clock_was_set_is_not_asked),
+        TEST(the_largest_fence_of_a_majority_is_raised_at_the_others),
+        TEST(a_fence_that_a_majority_has_needs_no_more),
+        TEST(a_master_that_can_not_raise_is_no_vote),
+        TEST(a_raise_under_way_is_enough),
+        TEST(a_larger_fence_that_comes_late_is_raised_everywhere),
+        TEST(raises_have_a_time_of_their_own),
+        TEST(an_owner_that_asks_again_keeps_its_fence),
+        TEST(a_waiter_asks_again_when_a_master_says_so),
+        TEST(the_pause_after_a_split_vote_grows),
+        TEST(the_first_pause_after_a_split_vote_is_not_the_same_for_all),
+        TEST(a_token_is_in_the_queue_where_a_majority_has_it_there),
+        TEST(what_one_master_retires_is_retired),
+        TEST(a_grant_that_is_given_back_is_not_waited_for_long),
+        TEST(a_grant_that_is_being_given_back_is_asked_for_again),
+        TEST(a_grant_that_is_being_given_back_is_not_asked_for_where_there_are_enough),
+        TEST(a_late_grant_is_given_back_or_is_one_more_vote),
     };
 
     return cmocka_run_group_tests_name("quorum_ask", tests, NULL, NULL);

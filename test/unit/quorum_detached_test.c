@@ -14,15 +14,24 @@ static void wake_by(void *context, int64_t at)
     woken_by = at;
 }
 
+static int end(void **state)
+{
+    if (setting.q.members)
+        dibs__detached_finish_all(&setting.q);
+    assert_int_equal(atomic_load(&counters.unconfirmed), 0);
+    return tear_down(state);
+}
+
 /* The token is asked for, and nobody waits for what masters of the set answer. */
 static void begin(uint32_t set)
 {
     const struct dibs__attempt attempt = {.name = "x", .token = "dibs:token", .lease_ms = LEASE_MS, .shared = true};
 
+    end(NULL);
     begin_vote(7, 7, 7);
     setting.q.config.listener.wake_by = wake_by;
     atomic_store(&counters.unconfirmed, 0);
-    claim = asked_for(&setting);
+    claim = asked_for();
     began = the_time;
     woken_by = 0;
     for (size_t i = 0; i < MEMBERS; i++) {
@@ -35,13 +44,6 @@ static void begin(uint32_t set)
         assert_true(claim->ops[i].attempt.shared);
     }
     dibs__detached_add(&setting.q, claim, set);
-}
-
-static void end(void)
-{
-    dibs__detached_finish_all(&setting.q);
-    assert_int_equal(atomic_load(&counters.unconfirmed), 0);
-    tear_down(&setting);
 }
 
 static void attend_at(int64_t ms)
@@ -90,7 +92,6 @@ static void looks_become_rarer_until_the_time_is_over(void **state)
     assert_int_equal(voters[2].asked[DIBS__OP_ASK], 1);
     assert_int_equal(state_at(2).phase, DIBS__MEMBER_UNKNOWN);
     assert_true(state_at(2).in_doubt); /* it may have been granted */
-    end();
 }
 
 static void what_comes_is_taken_at_the_next_look(void **state)
@@ -109,7 +110,6 @@ static void what_comes_is_taken_at_the_next_look(void **state)
     assert_int_equal(state_at(2).phase, DIBS__MEMBER_NOTHING);
     assert_int_equal(voters[2].quiet, 1);
     assert_int_equal(atomic_load(&counters.unconfirmed), 0);
-    end();
 }
 
 /* Its retraction need not wait. */
@@ -121,7 +121,6 @@ static void what_could_not_be_sent_is_given_up_at_once(void **state)
     assert_int_equal(looks_at(), -1);
     assert_int_equal(voters[2].asked[DIBS__OP_ASK], 1);
     assert_false(state_at(2).in_doubt);
-    end();
 }
 
 /* So the next ask is not begun there. */
@@ -134,7 +133,6 @@ static void a_master_that_takes_much_longer_than_usual_rests(void **state)
     assert_true(atomic_load(&setting.members[2].rests_until) == 0);
     attend_at(looks_at());
     assert_true(atomic_load(&setting.members[2].rests_until) > 0);
-    end();
 }
 
 /* In whatever order they were left, and end. */
@@ -152,7 +150,6 @@ static void each_is_looked_for_by_itself(void **state)
         assert_int_equal(atomic_load(&counters.unconfirmed), MEMBERS - 1);
         assert_int_equal(state_at(first).phase, DIBS__MEMBER_TAKEN);
         assert_int_equal(looks_at(), 40);
-        end();
     }
 }
 
@@ -166,7 +163,6 @@ static void the_scheduler_is_up_for_the_first_look(void **state)
             claim->ops[i].look_at = began + MS(i == first ? 7 : 9);
         dibs__quorum_mutex_unlock(&setting.q.mutex);
         assert_int_equal(looks_at(), 7);
-        end();
     }
 }
 
@@ -182,7 +178,7 @@ static void an_ask_is_taken_back_between_two_looks(void **state)
         attend_at(2000);
         assert_int_equal(voters[i].asked[DIBS__OP_ASK], 0);
         dibs__detached_add(&setting.q, claim, UINT32_C(1) << i);
-        end();
+        end(NULL);
         assert_int_equal(voters[i].asked[DIBS__OP_ASK], 1);
     }
 }
@@ -204,21 +200,22 @@ static void an_ask_of_a_claim_that_has_ended_is_dropped(void **state)
         assert_int_equal(state_at(2).phase, DIBS__MEMBER_RETIRED);
         assert_int_equal(looks_at(), -1);
         dibs__claim_unref(&setting.q, claim);
-        end();
     }
 }
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, NULL, end)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(looks_become_rarer_until_the_time_is_over),
-        cmocka_unit_test(what_comes_is_taken_at_the_next_look),
-        cmocka_unit_test(what_could_not_be_sent_is_given_up_at_once),
-        cmocka_unit_test(a_master_that_takes_much_longer_than_usual_rests),
-        cmocka_unit_test(each_is_looked_for_by_itself),
-        cmocka_unit_test(the_scheduler_is_up_for_the_first_look),
-        cmocka_unit_test(an_ask_is_taken_back_between_two_looks),
-        cmocka_unit_test(an_ask_of_a_claim_that_has_ended_is_dropped),
+        TEST(looks_become_rarer_until_the_time_is_over),
+        TEST(what_comes_is_taken_at_the_next_look),
+        TEST(what_could_not_be_sent_is_given_up_at_once),
+        TEST(a_master_that_takes_much_longer_than_usual_rests),
+        TEST(each_is_looked_for_by_itself),
+        TEST(the_scheduler_is_up_for_the_first_look),
+        TEST(an_ask_is_taken_back_between_two_looks),
+        TEST(an_ask_of_a_claim_that_has_ended_is_dropped),
     };
 
     return cmocka_run_group_tests_name("quorum_detached", tests, NULL, NULL);

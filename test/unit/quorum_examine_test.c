@@ -83,12 +83,6 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
-{
-    end_vote();
-    return 0;
-}
-
 static dibs_status examine(uint32_t admit_ms)
 {
     struct dibs__examination examination = {.found = found, .admit_ms = admit_ms};
@@ -180,7 +174,6 @@ static void it_is_told_who_does_not_vote_and_why(void **state)
                 expect_told(1, rows[i].verdict, text);
             else
                 assert_int_equal(told_count, 2);
-            teardown(state);
         }
     setup(state);
     voters[0].vote.quorum = OTHER_NUMBER; /* whose quorum is not known here */
@@ -189,7 +182,6 @@ static void it_is_told_who_does_not_vote_and_why(void **state)
     voter_says(0, DIBS__OP_VOTE, DIBS_DENIED, 0);
     assert_status(DIBS_OK, examine(0));
     assert_int_equal(told_count, 2);
-    teardown(state);
 }
 
 /* ---------------------------------------------------------- an operator's word */
@@ -248,7 +240,6 @@ static void a_wait_that_is_too_long_is_shortened(void **state)
         assert_status(DIBS_OK, examine(ADMIT_MS));
         assert_int_equal(admission_of(1) != NULL, waits_ms[i] > 6080);
         assert_true(voters[1].vote.votes_in_ms == (waits_ms[i] > 6080 ? 6080 : waits_ms[i]));
-        teardown(state);
     }
 }
 
@@ -295,20 +286,17 @@ static void masters_of_two_quorums_are_not_mixed(void **state)
     assert_int_equal(told_count, 1);
     expect_told(0, DIBS_VERDICT_BAD, "Some of the masters belong to one quorum, others to another");
     assert_null(admission_of(0));
-    teardown(state);
     setup(state);
     voters[1].vote.quorum = OTHER_NUMBER;
     assert_status(DIBS_OK, examine(ADMIT_MS));
     expect_told(0, DIBS_VERDICT_OK, "Number 1 of the URLs votes.");
     expect_told(1, DIBS_VERDICT_BAD, "Number 2 of the URLs is a master of another quorum, or another one of these");
     assert_null(admission_of(1));
-    teardown(state);
     setup(state);
     lose(0);
     lose(2); /* the only number that there is */
     assert_status(DIBS_OK, examine(ADMIT_MS));
     assert_true(admission_of(0)->quorum == NUMBER && admission_of(2)->quorum == NUMBER);
-    teardown(state);
 }
 
 /* That which this process knows counts first. */
@@ -323,7 +311,7 @@ static void the_number_that_is_known_stays(void **state)
     assert_true(atomic_load(&setting.q.number) == OTHER_NUMBER);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, end_vote)
 
 int main(void)
 {
@@ -331,14 +319,14 @@ int main(void)
         TEST(it_is_told_how_many_masters_can_be_reached),
         TEST(two_urls_of_one_server_are_told),
         TEST(it_is_told_how_far_the_clocks_are_apart),
-        cmocka_unit_test(it_is_told_who_does_not_vote_and_why),
+        TEST(it_is_told_who_does_not_vote_and_why),
         TEST(who_lost_its_data_is_admitted),
         TEST(the_operator_does_not_make_leases_shorter),
-        cmocka_unit_test(a_wait_that_is_too_long_is_shortened),
+        TEST(a_wait_that_is_too_long_is_shortened),
         TEST(an_admission_that_fails_is_told),
         TEST(without_a_majority_nobody_is_admitted),
         TEST(a_new_quorum_needs_no_word),
-        cmocka_unit_test(masters_of_two_quorums_are_not_mixed),
+        TEST(masters_of_two_quorums_are_not_mixed),
         TEST(the_number_that_is_known_stays),
     };
 

@@ -3,8 +3,6 @@
 
 static const struct dibs__store_ops silent = {.begin = NULL};
 
-static struct setting setting;
-
 static bool takes(struct dibs__claim *claim, size_t i)
 {
     bool taken_back;
@@ -28,8 +26,8 @@ static void fails_at_first(struct dibs__claim *claim, enum dibs__why why)
  */
 static void a_master_that_finds_its_clock_set_is_not_asked_before_it_is_told(void **state)
 {
-    set_up(&setting, &silent);
-    struct dibs__claim *claim = asked_for(&setting);
+    set_up(&silent);
+    struct dibs__claim *claim = asked_for();
     fails_at_first(claim, DIBS__WHY_NO_VOTE);
     fails_at_first(claim, DIBS__WHY_STEPPED);
     assert_true(atomic_load(&setting.q.voting.due));
@@ -37,13 +35,14 @@ static void a_master_that_finds_its_clock_set_is_not_asked_before_it_is_told(voi
     assert_true(takes(claim, 1));
     atomic_store(&setting.members[0].told_steps, atomic_load(&setting.members[0].steps));
     assert_true(takes(claim, 0));
-    tear_down(&setting);
 }
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, NULL, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_master_that_finds_its_clock_set_is_not_asked_before_it_is_told),
+        TEST(a_master_that_finds_its_clock_set_is_not_asked_before_it_is_told),
     };
 
     return cmocka_run_group_tests_name("quorum_member", tests, NULL, NULL);

@@ -9,8 +9,16 @@ static struct dibs__answer answer;
 static struct dibs__error error;
 static int64_t began;
 
+static int end(void **state)
+{
+    if (setting.q.members)
+        dibs__quorum_conclude(&setting.q.store, &attempt, false);
+    return end_vote(state);
+}
+
 static void begin(void)
 {
+    end(NULL);
     begin_vote(7, 7, 7);
     attempt = (struct dibs__attempt){.name = "x", .token = "dibs:token", .lease_ms = LEASE_MS};
     began = the_time;
@@ -22,12 +30,6 @@ static dibs_status ask(void)
 
     dibs__quorum_ask_begin(&setting.q.store, &op);
     return dibs__quorum_ask_finish(&setting.q.store, &op, &error);
-}
-
-static void end(void)
-{
-    dibs__quorum_conclude(&setting.q.store, &attempt, false);
-    end_vote();
 }
 
 static int64_t passed_ms(void)
@@ -46,7 +48,6 @@ static void a_broken_connection_is_put_off_behind_those_that_answer(void **state
         assert_status(DIBS_OK, ask());
         assert_int_equal(passed_ms(), 3);
         assert_int_equal(voters[broken].asked[DIBS__OP_ASK], 0);
-        end();
     }
 }
 
@@ -62,7 +63,6 @@ static void a_broken_connection_is_made_again_where_the_others_take_long(void **
         assert_int_equal(passed_ms(), OVERDUE_MS);
         assert_true(voters[broken].finish_by == the_time + MS(TIME_MS - OVERDUE_MS) / 2);
         assert_true(voters[(broken + 1) % MEMBERS].finish_by == began + MS(TIME_MS));
-        end();
     }
 }
 
@@ -76,7 +76,6 @@ static void where_all_connections_broke_they_are_made_again_at_once(void **state
     assert_true(voters[0].finish_by == began + MS(TIME_MS) / 3);
     assert_true(voters[1].finish_by == began + MS(TIME_MS) / 2);
     assert_int_equal(voters[2].asked[DIBS__OP_ASK], 0); /* the others were enough */
-    end();
 }
 
 /* Why is told even after the deadline. */
@@ -91,7 +90,6 @@ static void who_can_not_be_connected_to_has_failed(void **state)
     assert_status(DIBS_DENIED, ask());
     assert_int_equal(passed_ms(), 0);
     assert_true(voters[0].finish_by == 0 && voters[1].finish_by == 0);
-    end();
 }
 
 /* What was begun without a connection is sent once there is one. */
@@ -105,7 +103,6 @@ static void what_was_not_sent_is_begun_again_with_a_connection(void **state)
         assert_status(DIBS_OK, ask());
         assert_int_equal(passed_ms(), 4);
         assert_int_equal(voters[late].asked[DIBS__OP_ASK], 1);
-        end();
     }
 }
 
@@ -119,7 +116,6 @@ static void who_has_no_connection_keeps_no_answer_back(void **state)
     assert_int_equal(passed_ms(), TIME_MS);
     assert_true(voters[2].quiet == 1 && voters[2].asked[DIBS__OP_ASK] == 1);
     assert_true(voters[0].finish_by == 0 && voters[1].finish_by == 0); /* given up */
-    end();
 }
 
 /* As many answers as a decision needs wake it, and no fewer. */
@@ -131,7 +127,6 @@ static void a_thread_sleeps_until_enough_have_answered(void **state)
     assert_status(DIBS_OK, ask());
     assert_int_equal(sleeps, 1);
     assert_true(voters[0].finished_at == began + MS(3) && voters[1].finished_at == began + MS(3));
-    end();
     begin();
     voters[0].unsent = true;
     voter_says(1, DIBS__OP_ASK, DIBS_OK, 2);
@@ -139,19 +134,20 @@ static void a_thread_sleeps_until_enough_have_answered(void **state)
     assert_status(DIBS_OK, ask());
     assert_int_equal(sleeps, 1);
     assert_int_equal(passed_ms(), 9);
-    end();
 }
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, NULL, end)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_broken_connection_is_put_off_behind_those_that_answer),
-        cmocka_unit_test(a_broken_connection_is_made_again_where_the_others_take_long),
-        cmocka_unit_test(where_all_connections_broke_they_are_made_again_at_once),
-        cmocka_unit_test(who_can_not_be_connected_to_has_failed),
-        cmocka_unit_test(what_was_not_sent_is_begun_again_with_a_connection),
-        cmocka_unit_test(who_has_no_connection_keeps_no_answer_back),
-        cmocka_unit_test(a_thread_sleeps_until_enough_have_answered),
+        TEST(a_broken_connection_is_put_off_behind_those_that_answer),
+        TEST(a_broken_connection_is_made_again_where_the_others_take_long),
+        TEST(where_all_connections_broke_they_are_made_again_at_once),
+        TEST(who_can_not_be_connected_to_has_failed),
+        TEST(what_was_not_sent_is_begun_again_with_a_connection),
+        TEST(who_has_no_connection_keeps_no_answer_back),
+        TEST(a_thread_sleeps_until_enough_have_answered),
     };
 
     return cmocka_run_group_tests_name("quorum_op_broken", tests, NULL, NULL);

@@ -5,7 +5,6 @@
 #define REST_FIRST_MS 16
 #define OVERDUE_MS 20 /* nobody is late, or overdue, before */
 
-static struct setting setting;
 static struct dibs__pending_op ops[MEMBERS];
 static dibs_status said; /* what the masters answer */
 static enum dibs__why why;
@@ -25,19 +24,13 @@ static const struct dibs__store_ops answering = {.begin = begin, .finish = finis
 
 static int setup(void **state)
 {
-    set_up(&setting, &answering);
+    set_up(&answering);
     for (size_t i = 0; i < MEMBERS; i++) {
         setting.members[i].rest.first_ms = REST_FIRST_MS;
         ops[i] = (struct dibs__pending_op){.member = &setting.members[i]};
     }
     said = DIBS_OK;
     why = DIBS__WHY_UNTOLD;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    tear_down(&setting);
     return 0;
 }
 
@@ -107,7 +100,6 @@ static void a_member_that_says_why_it_grants_nothing_does_not_rest(void **state)
         dibs__member_ask(&ops[0], &attempt);
         assert_status(DIBS_UNAVAILABLE, dibs__pending_op_finish(&ops[0], DIBS__NEVER, &error));
         assert_int_equal(rests_ns(0) > 0, rows[i].rests);
-        teardown(state);
     }
 }
 
@@ -130,7 +122,6 @@ static void a_member_that_takes_much_longer_than_a_majority_rests(void **state)
             moved_clock_advance(&setting.clock, MS(rows[i].took_ms));
             dibs__pending_op_note_delay(&ops[place], moved_clock_now(&setting.clock));
             assert_int_equal(rests_ns(place) > 0, rows[i].rests);
-            teardown(state);
         }
 }
 
@@ -244,15 +235,15 @@ static void the_worst_error_is_kept(void **state)
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_member_that_fails_again_rests_longer),
         TEST(an_answer_ends_the_rest_and_the_next_is_short),
-        cmocka_unit_test(a_member_that_says_why_it_grants_nothing_does_not_rest),
-        cmocka_unit_test(a_member_that_takes_much_longer_than_a_majority_rests),
+        TEST(a_member_that_says_why_it_grants_nothing_does_not_rest),
+        TEST(a_member_that_takes_much_longer_than_a_majority_rests),
         TEST(a_single_late_answer_is_forgiven_and_several_are_not),
         TEST(the_first_answer_tells_the_usual_time),
         TEST(who_rests_is_spared_and_asked_once_when_the_rest_is_over),
@@ -260,7 +251,7 @@ int main(void)
         TEST(all_are_asked_where_the_others_are_no_majority),
         TEST(who_takes_much_longer_than_usual_is_overdue),
         TEST(as_many_answers_are_awaited_as_a_decision_needs),
-        cmocka_unit_test(the_worst_error_is_kept),
+        TEST(the_worst_error_is_kept),
     };
 
     return cmocka_run_group_tests_name("quorum_op_rest", tests, NULL, NULL);

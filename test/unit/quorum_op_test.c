@@ -4,7 +4,6 @@
 #define AHEAD_US INT64_C(5000000)
 #define STEP_US (2 * DIBS__CLOCK_SET_US)
 
-static struct setting setting;
 static int64_t ahead_us; /* of the masters' clocks */
 
 static void ask(struct dibs__store *store, struct dibs__op *op)
@@ -38,23 +37,22 @@ static void a_grant_that_shows_a_set_clock_is_no_vote(void **state)
     static const int64_t steps_us[] = {STEP_US, -STEP_US};
 
     for (size_t i = 0; i < sizeof steps_us / sizeof steps_us[0]; i++) {
-        set_up(&setting, &granting);
-        struct dibs__pending_op *op = &asked_for(&setting)->ops[0];
+        set_up(&granting);
+        struct dibs__pending_op *op = &asked_for()->ops[0];
         ahead_us = AHEAD_US;
         assert_status(DIBS_OK, ask_at(op));
         assert_status(DIBS_OK, ask_at(op));
         ahead_us += steps_us[i];
         assert_status(DIBS_UNAVAILABLE, ask_at(op));
         assert_int_equal(op->answer.why, DIBS__WHY_STEPPED);
-        tear_down(&setting);
     }
 }
 
 /* The bounds of its clock are those of after the step by then. */
 static void a_grant_after_the_step_is_no_vote_before_the_master_is_told(void **state)
 {
-    set_up(&setting, &granting);
-    struct dibs__pending_op *op = &asked_for(&setting)->ops[0];
+    set_up(&granting);
+    struct dibs__pending_op *op = &asked_for()->ops[0];
     ahead_us = AHEAD_US;
     assert_status(DIBS_OK, ask_at(op));
     ahead_us += STEP_US;
@@ -63,7 +61,6 @@ static void a_grant_after_the_step_is_no_vote_before_the_master_is_told(void **s
     assert_status(DIBS_UNAVAILABLE, ask_at(op));
     atomic_store(&op->member->told_steps, atomic_load(&op->member->steps));
     assert_status(DIBS_OK, ask_at(op));
-    tear_down(&setting);
 }
 
 /* It was made before the master was told, and read afterwards. */
@@ -73,8 +70,8 @@ static void a_grant_from_before_the_master_was_told_is_no_vote(void **state)
     struct dibs__member *member = &setting.members[0];
     struct dibs__error error;
 
-    set_up(&setting, &granting);
-    struct dibs__pending_op *op = &asked_for(&setting)->ops[0];
+    set_up(&granting);
+    struct dibs__pending_op *op = &asked_for()->ops[0];
     ahead_us = AHEAD_US;
     assert_status(DIBS_OK, ask_at(op));
     dibs__member_ask(op, &attempt);
@@ -84,15 +81,16 @@ static void a_grant_from_before_the_master_was_told_is_no_vote(void **state)
     atomic_store(&member->told_steps, atomic_load(&member->steps));
     assert_status(DIBS_UNAVAILABLE, dibs__pending_op_finish(op, DIBS__NEVER, &error));
     assert_status(DIBS_OK, ask_at(op));
-    tear_down(&setting);
 }
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, NULL, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_grant_that_shows_a_set_clock_is_no_vote),
-        cmocka_unit_test(a_grant_from_before_the_master_was_told_is_no_vote),
-        cmocka_unit_test(a_grant_after_the_step_is_no_vote_before_the_master_is_told),
+        TEST(a_grant_that_shows_a_set_clock_is_no_vote),
+        TEST(a_grant_from_before_the_master_was_told_is_no_vote),
+        TEST(a_grant_after_the_step_is_no_vote_before_the_master_is_told),
     };
 
     return cmocka_run_group_tests_name("quorum_op", tests, NULL, NULL);

@@ -16,12 +16,6 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
-{
-    end_vote();
-    return 0;
-}
-
 /* The master says that the token has the lock, with these numbers. */
 static void names(size_t i, const char *token, int64_t remaining_ms, int64_t held_ms, uint64_t fence)
 {
@@ -121,7 +115,6 @@ static void the_last_master_is_waited_for_where_it_decides(void **state)
         began = the_time;
         assert_status(DIBS_OK, look());
         assert_true(the_time == began);
-        teardown(state);
     }
 }
 
@@ -151,7 +144,6 @@ static void who_waits_is_asked_of_the_master_with_the_longest_queue(void **state
         for (size_t i = 0; i < MEMBERS; i++)
             assert_int_equal(voters[i].asked[DIBS__OP_QUERY], i == longest ? 3 : 2);
         assert_ptr_equal(voters[longest].last.query.waiters, &waiters);
-        teardown(state);
     }
 }
 
@@ -250,7 +242,6 @@ static void a_master_that_does_not_name_its_sharers_leaves_that_unsure(void **st
         assert_status(DIBS_OK, look_at_sharers(4, by_majority));
         assert_int_equal(unsure, by_majority);
         assert_int_equal(voters[2].asked[DIBS__OP_QUERY], by_majority ? 2 : 1);
-        teardown(state);
     }
 }
 
@@ -396,7 +387,6 @@ static void a_token_is_forced_where_a_majority_has_done_it(void **state)
         assert_string_equal(voters[2].last.force.token, "a");
         assert_false(voters[2].last.force.is_shown);
         assert_int_equal(voters[0].asked[DIBS__OP_QUERY], 0);
-        teardown(state);
     }
 }
 
@@ -434,7 +424,6 @@ static void all_sharers_of_a_majority_are_forced(void **state)
     assert_status(DIBS_OK, force(NULL));
     for (size_t i = 0; i < MEMBERS; i++)
         assert_int_equal(voters[i].asked[DIBS__OP_FORCE], 1);
-    teardown(state);
     setup(state);
     share_at_two();
     voters[1].sharers = first_says;
@@ -444,10 +433,9 @@ static void all_sharers_of_a_majority_are_forced(void **state)
     all_say(DIBS_UNAVAILABLE, DIBS_UNAVAILABLE, DIBS_OK);
     assert_status(DIBS_UNAVAILABLE, force(NULL));
     assert_int_equal(voters[0].asked[DIBS__OP_FORCE], 3); /* one that has failed is asked for no other token */
-    teardown(state);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, end_vote)
 
 int main(void)
 {
@@ -455,23 +443,23 @@ int main(void)
         TEST(the_owner_is_whom_a_majority_names),
         TEST(a_lock_without_expiry_outlasts_all_others),
         TEST(whom_no_majority_names_has_no_lock),
-        cmocka_unit_test(the_last_master_is_waited_for_where_it_decides),
+        TEST(the_last_master_is_waited_for_where_it_decides),
         TEST(a_minority_of_answers_is_none),
-        cmocka_unit_test(who_waits_is_asked_of_the_master_with_the_longest_queue),
+        TEST(who_waits_is_asked_of_the_master_with_the_longest_queue),
         TEST(a_lock_is_shared_where_a_majority_says_so),
         TEST(all_sharers_are_named_the_newest_first),
         TEST(sharers_of_a_majority_are_those_that_a_majority_names),
-        cmocka_unit_test(a_master_that_does_not_name_its_sharers_leaves_that_unsure),
+        TEST(a_master_that_does_not_name_its_sharers_leaves_that_unsure),
 #if CAN_FAIL
         TEST(a_query_without_memory_fails),
 #endif
         TEST(the_names_are_those_of_any_majority),
         TEST(a_lock_is_forgotten_by_all),
         TEST(each_master_has_its_share_of_the_time_to_forget),
-        cmocka_unit_test(a_token_is_forced_where_a_majority_has_done_it),
+        TEST(a_token_is_forced_where_a_majority_has_done_it),
         TEST(whom_a_majority_names_is_forced),
         TEST(who_has_the_lock_is_asked_until_it_is_known),
-        cmocka_unit_test(all_sharers_of_a_majority_are_forced),
+        TEST(all_sharers_of_a_majority_are_forced),
     };
 
     return cmocka_run_group_tests_name("quorum_query", tests, NULL, NULL);

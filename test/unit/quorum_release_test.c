@@ -1,7 +1,6 @@
 /* What a release of a quorum may count on, where an ask was not answered before. */
 #include "quorum_setup.h"
 
-static struct setting setting;
 static struct dibs__counters counters;
 
 static void wake_by(void *context, int64_t at)
@@ -47,10 +46,10 @@ static void expect_unconfirmed(bool noted)
     struct dibs__error error = {DIBS_OK, ""};
     bool taken_back;
 
-    set_up(&setting, &breaking);
+    set_up(&breaking);
     setting.q.config.counters = &counters;
     setting.q.config.listener.wake_by = wake_by;
-    struct dibs__claim *claim = asked_for(&setting);
+    struct dibs__claim *claim = asked_for();
     assert_true(dibs__member_take(&setting.q, claim, 2, &taken_back));
     dibs__member_ask(&claim->ops[2], &attempt);
     dibs__detached_add(&setting.q, claim, UINT32_C(1) << 2);
@@ -67,7 +66,6 @@ static void expect_unconfirmed(bool noted)
                           .release = {.token = "dibs:token", .lease_ms = 30000, .fence = 7}};
     dibs__quorum_release_begin(&setting.q.store, &op);
     assert_status(DIBS_UNAVAILABLE, dibs__quorum_release_finish(&setting.q.store, &op, &error));
-    tear_down(&setting);
 }
 
 static void an_ask_without_an_answer_does_not_help_a_release(void **state)
@@ -76,10 +74,12 @@ static void an_ask_without_an_answer_does_not_help_a_release(void **state)
     expect_unconfirmed(true);
 }
 
+#define TEST(name) cmocka_unit_test_setup_teardown(name, NULL, tear_down)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_ask_without_an_answer_does_not_help_a_release),
+        TEST(an_ask_without_an_answer_does_not_help_a_release),
     };
 
     return cmocka_run_group_tests_name("quorum_release", tests, NULL, NULL);

@@ -15,9 +15,17 @@ static dibs_status ask(void)
     return dibs__quorum_ask_finish(&setting.q.store, &asks, &error);
 }
 
+/* What is not answered now never is. */
+static int end(void **state)
+{
+    the_time += MS(10000);
+    return end_vote(state);
+}
+
 /* The lock is held; the third master answers the ask so. */
 static void hold(dibs_status third, int64_t takes_ms)
 {
+    end(NULL);
     begin_vote(7, 7, 7);
     attempt = (struct dibs__attempt){.name = "x", .token = "dibs:token", .lease_ms = LEASE_MS};
     voter_says(2, DIBS__OP_ASK, third, takes_ms);
@@ -45,13 +53,6 @@ static dibs_status release(void)
 {
     begin_release();
     return finish_release();
-}
-
-/* What is not answered now never is. */
-static void end(void)
-{
-    the_time += MS(10000);
-    end_vote();
 }
 
 static void all_say(dibs_status first, dibs_status second, dibs_status third)
@@ -92,7 +93,6 @@ static void a_majority_confirms_and_the_last_is_not_waited_for(void **state)
             assert_int_equal(voters[i].kept, 1);
         }
         assert_null(dibs__claim_find(&setting.q, "dibs:token"));
-        end();
     }
 }
 
@@ -116,7 +116,6 @@ static void the_masters_decide_together_whether_it_was_held(void **state)
         hold(DIBS_OK, 0);
         all_say(rows[i].say[0], rows[i].say[1], rows[i].say[2]);
         assert_status(rows[i].status, release());
-        end();
     }
 }
 
@@ -129,7 +128,6 @@ static void silent_masters_are_waited_for_until_the_deadline(void **state)
     assert_status(DIBS_UNAVAILABLE, release());
     assert_true(the_time == began + MS(1000));
     assert_string_equal(error.detail, "fewer than 2 of 3 masters confirmed the release");
-    end();
 }
 
 /* A token of an earlier process, say: it may be at any of them. */
@@ -141,7 +139,6 @@ static void a_token_that_is_not_known_is_released_everywhere(void **state)
         assert_int_equal(voters[i].asked[DIBS__OP_RELEASE], 1);
         assert_int_equal(voters[i].last.release.lease_ms, LEASE_MS);
     }
-    end();
 }
 
 static void what_follows_is_told_with_the_release(void **state)
@@ -156,12 +153,10 @@ static void what_follows_is_told_with_the_release(void **state)
     assert_status(DIBS_BUSY, op.release.next_status); /* its own thread asks */
     assert_true(next.fence == 0 && next.again_ms == 0);
     assert_int_equal(voters[0].asked[DIBS__OP_ASK], 1);
-    end();
     hold(DIBS_OK, 0);
     op.release.again = true;
     assert_status(DIBS_OK, release());
     assert_false(op.release.again);
-    end();
 }
 
 /* ------------------------------------------------ who did not grant the lock */
@@ -174,7 +169,6 @@ static void who_refused_the_lock_is_asked_nothing(void **state)
     assert_status(DIBS_OK, release());
     assert_int_equal(voters[2].asked[DIBS__OP_RELEASE], 0);
     assert_true(voters[2].dropped == 1 && voters[0].dropped == 0);
-    end();
 }
 
 /* One that gave it back and one that never had it are a majority; the other is waited for until it is overdue. */
@@ -185,21 +179,17 @@ static void who_refused_the_lock_counts_as_free(void **state)
     int64_t began = the_time;
     assert_status(DIBS_OK, release());
     assert_true(the_time == began + MS(OVERDUE_MS));
-    end();
     hold(DIBS_BUSY, 0);
     voters[1].unsent = true;
     began = the_time;
     assert_status(DIBS_OK, release());
     assert_true(the_time == began);
-    end();
     hold(DIBS_BUSY, 0);
     all_say(DIBS_OK, DIBS_NOT_HELD, DIBS_OK);
     assert_status(DIBS_NOT_HELD, release()); /* the token had lost it, so there may have been another since */
-    end();
     hold(DIBS_BUSY, 0);
     all_say(DIBS_UNAVAILABLE, DIBS_UNAVAILABLE, DIBS_OK);
     assert_status(DIBS_UNAVAILABLE, release());
-    end();
 }
 
 /* Whether it was granted there is not known. */
@@ -215,7 +205,6 @@ static void a_master_in_doubt_does_not_count_as_free(void **state)
         int64_t began = the_time;
         assert_status(DIBS_UNAVAILABLE, release());
         assert_true(the_time == began + MS(1000));
-        end();
     }
 }
 
@@ -231,7 +220,6 @@ static void an_ask_that_was_granted_meanwhile_is_released_with_the_rest(void **s
     assert_status(DIBS_OK, finish_release());
     assert_int_equal(voters[2].asked[DIBS__OP_RELEASE], 1);
     assert_int_equal(voters[2].kept, 1);
-    end();
 }
 
 static void an_ask_under_way_is_not_waited_for_where_a_majority_confirms(void **state)
@@ -244,7 +232,6 @@ static void an_ask_under_way_is_not_waited_for_where_a_majority_confirms(void **
     the_time += MS(1100);
     dibs__detached_attend(&setting.q, the_time);
     assert_int_equal(voters[2].dropped, 1); /* which retracts what may come */
-    end();
 }
 
 static void an_ask_under_way_decides_where_the_others_do_not(void **state)
@@ -263,7 +250,6 @@ static void an_ask_under_way_decides_where_the_others_do_not(void **state)
         assert_status(rows[i].status, release());
         assert_true(the_time == began + MS(5));
         assert_int_equal(voters[2].asked[DIBS__OP_RELEASE], rows[i].says == DIBS_OK);
-        end();
     }
 }
 
@@ -284,7 +270,6 @@ static void an_ask_that_is_looked_at_is_left_to_the_scheduler(void **state)
     claim->ops[2].is_looked_at = false;
     dibs__quorum_mutex_unlock(&setting.q.mutex);
     dibs__claim_unref(&setting.q, claim);
-    end();
 }
 
 /* A release after a split vote is not answered yet: the token is released again once it is. */
@@ -305,7 +290,6 @@ static void a_grant_that_is_being_given_back_counts_when_that_is_over(void **sta
     assert_status(DIBS_OK, release());
     assert_true(the_time == began + MS(5));
     assert_int_equal(voters[2].asked[DIBS__OP_RELEASE], 1);
-    end();
 }
 
 /* --------------------------------------------- what may come after the release */
@@ -323,7 +307,6 @@ static void where_a_renewal_may_set_the_lock_it_is_retracted_too(void **state)
     assert_int_equal(voters[2].retracted, 1);
     assert_int_equal(voters[0].retracted + voters[1].retracted, 0);
     assert_true(voters[2].dropped == 1 && voters[2].kept == 0);
-    end();
 }
 
 /* An ask that was sent twice may be granted once more: the attempt is dropped behind the release. */
@@ -343,7 +326,6 @@ static void where_an_ask_may_come_again_the_token_is_dropped(void **state)
         the_time += MS(50);
         dibs__detached_attend(&setting.q, the_time);
         assert_int_equal(voters[2].dropped, 1);
-        end();
     }
 }
 
@@ -360,7 +342,6 @@ static void a_retraction_goes_where_the_token_may_be(void **state)
     dibs__quorum_retract(&setting.q.store, "x", "dibs:token", LEASE_MS, 8); /* it is not known any more */
     assert_true(voters[2].retracted_fence == 8);
     assert_true(voters[0].retracted == 2 && voters[1].retracted == 2 && voters[2].retracted == 1);
-    end();
 }
 
 /* What is under way at a master is cleared when it is over. */
@@ -372,7 +353,6 @@ static void a_retraction_leaves_an_ask_under_way_to_its_end(void **state)
     the_time += MS(5);
     dibs__detached_attend(&setting.q, the_time);
     assert_int_equal(voters[2].dropped, 1);
-    end();
 }
 
 static void an_attempt_that_is_given_up_is_retracted(void **state)
@@ -389,7 +369,6 @@ static void an_attempt_that_is_given_up_is_retracted(void **state)
         assert_true(voters[i].dropped == 1 && voters[i].kept == 0 && voters[i].retracted == 0);
     dibs__quorum_conclude(&setting.q.store, &attempt, false); /* nothing is left of it */
     assert_int_equal(voters[0].dropped, 1);
-    end();
 }
 
 #if CAN_FAIL
@@ -414,34 +393,35 @@ static void a_release_without_memory_is_a_retraction(void **state)
             for (size_t i = 0; i < MEMBERS; i++)
                 assert_int_equal(voters[i].retracted, 1);
             assert_true(atomic_load(&living) <= before + known);
-            end();
         }
 }
 #endif
 
+#define TEST(name) cmocka_unit_test_setup_teardown(name, NULL, end)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_majority_confirms_and_the_last_is_not_waited_for),
-        cmocka_unit_test(the_masters_decide_together_whether_it_was_held),
-        cmocka_unit_test(silent_masters_are_waited_for_until_the_deadline),
-        cmocka_unit_test(a_token_that_is_not_known_is_released_everywhere),
-        cmocka_unit_test(what_follows_is_told_with_the_release),
-        cmocka_unit_test(who_refused_the_lock_is_asked_nothing),
-        cmocka_unit_test(who_refused_the_lock_counts_as_free),
-        cmocka_unit_test(a_master_in_doubt_does_not_count_as_free),
-        cmocka_unit_test(an_ask_that_was_granted_meanwhile_is_released_with_the_rest),
-        cmocka_unit_test(an_ask_under_way_is_not_waited_for_where_a_majority_confirms),
-        cmocka_unit_test(an_ask_under_way_decides_where_the_others_do_not),
-        cmocka_unit_test(an_ask_that_is_looked_at_is_left_to_the_scheduler),
-        cmocka_unit_test(a_grant_that_is_being_given_back_counts_when_that_is_over),
-        cmocka_unit_test(where_a_renewal_may_set_the_lock_it_is_retracted_too),
-        cmocka_unit_test(where_an_ask_may_come_again_the_token_is_dropped),
-        cmocka_unit_test(a_retraction_goes_where_the_token_may_be),
-        cmocka_unit_test(a_retraction_leaves_an_ask_under_way_to_its_end),
-        cmocka_unit_test(an_attempt_that_is_given_up_is_retracted),
+        TEST(a_majority_confirms_and_the_last_is_not_waited_for),
+        TEST(the_masters_decide_together_whether_it_was_held),
+        TEST(silent_masters_are_waited_for_until_the_deadline),
+        TEST(a_token_that_is_not_known_is_released_everywhere),
+        TEST(what_follows_is_told_with_the_release),
+        TEST(who_refused_the_lock_is_asked_nothing),
+        TEST(who_refused_the_lock_counts_as_free),
+        TEST(a_master_in_doubt_does_not_count_as_free),
+        TEST(an_ask_that_was_granted_meanwhile_is_released_with_the_rest),
+        TEST(an_ask_under_way_is_not_waited_for_where_a_majority_confirms),
+        TEST(an_ask_under_way_decides_where_the_others_do_not),
+        TEST(an_ask_that_is_looked_at_is_left_to_the_scheduler),
+        TEST(a_grant_that_is_being_given_back_counts_when_that_is_over),
+        TEST(where_a_renewal_may_set_the_lock_it_is_retracted_too),
+        TEST(where_an_ask_may_come_again_the_token_is_dropped),
+        TEST(a_retraction_goes_where_the_token_may_be),
+        TEST(a_retraction_leaves_an_ask_under_way_to_its_end),
+        TEST(an_attempt_that_is_given_up_is_retracted),
 #if CAN_FAIL
-        cmocka_unit_test(a_release_without_memory_is_a_retraction),
+        TEST(a_release_without_memory_is_a_retraction),
 #endif
     };
 

@@ -6,7 +6,6 @@
 
 #define LEASE_MS 30000
 
-static struct setting setting;
 static struct dibs__batch *asked[MEMBERS]; /* under way at each; NULL: none */
 static unsigned retracted;
 
@@ -86,11 +85,18 @@ static void end_rest(void)
             answers(i, unsent);
 }
 
+static int teardown(void **state)
+{
+    end_rest();
+    return tear_down(state);
+}
+
 /* The lock x is held at all masters. */
 static int setup(void **state)
 {
-    set_up(&setting, &renewing);
-    held_at_all(&setting, LEASE_MS);
+    teardown(NULL);
+    set_up(&renewing);
+    held_at_all(LEASE_MS);
     retracted = 0;
     return 0;
 }
@@ -113,13 +119,6 @@ static void put_in(size_t i, enum dibs__member_phase phase)
     dibs__quorum_mutex_unlock(&setting.q.mutex);
 }
 
-static int teardown(void **state)
-{
-    end_rest();
-    tear_down(&setting);
-    return 0;
-}
-
 /* ------------------------------------------------------------------ decisions */
 
 static void a_majority_renews_and_the_last_delays_nobody(void **state)
@@ -140,7 +139,6 @@ static void a_majority_renews_and_the_last_delays_nobody(void **state)
         answers(last, gone);
         assert_int_equal(dones, 1);
         assert_int_equal(retracted, 0);
-        teardown(state);
     }
 }
 
@@ -182,7 +180,6 @@ static void where_too_few_answer_nothing_is_decided(void **state)
         assert_status(rows[i].error, done_error.status);
         assert_int_equal(retracted, 0);
         assert_true(atomic_load(&setting.q.last_reply_at) == 0);
-        teardown(state);
     }
 }
 
@@ -197,13 +194,11 @@ static void masters_that_are_asked_nothing_renew_nothing(void **state)
     answers(1, gone);
     assert_true(dones == 1 && item->result == DIBS__UNANSWERED);
     assert_string_equal(done_error.detail, "fewer than 2 of 3 masters renewed the lease");
-    teardown(state);
     setup(state);
     for (size_t i = 0; i < MEMBERS; i++)
         put_in(i, DIBS__MEMBER_RETIRED);
     begin_renewal();
     assert_true(dones == 1 && item->result == DIBS__UNANSWERED);
-    teardown(state);
 }
 
 static void the_generation_of_a_renewal_is_that_of_its_beginning(void **state)
@@ -242,7 +237,6 @@ static void a_lease_is_as_long_as_a_majority_makes_sure(void **state)
         assert_int_equal(item->result, DIBS__RENEWED);
         assert_int_equal(item->pending_extension_ms, rows[i].pending_ms);
         assert_true(item->again_ms == rows[i].again_ms);
-        teardown(state);
     }
 }
 
@@ -281,7 +275,6 @@ static void a_lock_is_set_where_it_was_not_granted(void **state)
         assert_true(asked[1]->items[0].fence == (fences[i] > 7 ? 9 : 7) && asked[0]->items[0].fence == 7);
         assert_true(!asked[1]->items[0].look && asked[0]->items[0].look);
         assert_true(second->topping_up && !first->topping_up);
-        teardown(state);
     }
 }
 
@@ -309,7 +302,6 @@ static void a_lock_that_may_be_set_is_noted_until_an_answer(void **state)
         }
         assert_int_equal(state_at(2)->topping_up, rows[i].noted);
         assert_int_equal(state_at(2)->phase == DIBS__MEMBER_GRANTED, rows[i].second == &yes);
-        teardown(state);
     }
 }
 
@@ -322,7 +314,6 @@ static void who_is_busy_with_the_token_is_asked_later(void **state)
         put_in(1, busy[i]);
         begin_renewal();
         assert_true(asked[0] && !asked[1] && asked[2]);
-        teardown(state);
     }
 }
 
@@ -373,7 +364,6 @@ static void a_change_during_a_renewal_is_looked_at_again(void **state)
         begin_renewal();
         answers(2, yes);
         assert_int_equal(setting.changes, replies);
-        teardown(state);
     }
 }
 
@@ -385,11 +375,9 @@ static void a_length_that_is_not_announced_is_not_sent(void **state)
     assert_true(dones == 1 && item->result == DIBS__UNANSWERED);
     assert_int_equal(atomic_load(&setting.q.voting.longest_ms), LEASE_MS + 1);
     assert_true(atomic_load(&setting.q.voting.due));
-    teardown(state);
     setup(state);
     begin_renewal();
     assert_false(atomic_load(&setting.q.voting.due));
-    teardown(state);
 }
 
 /* Each lease of a batch by itself; where one is not sent, the others keep their places. */
@@ -415,7 +403,6 @@ static void the_leases_of_a_batch_are_decided_one_by_one(void **state)
         assert_int_equal(batch.items[long_one].result, DIBS__UNANSWERED);
         assert_int_equal(batch.items[1 - long_one].result, DIBS__RENEWED);
         assert_status(DIBS_OK, done_error.status);
-        teardown(state);
     }
 }
 
@@ -458,7 +445,6 @@ static void a_lock_that_could_not_be_set_is_no_loss(void **state)
         answers(2, yes);
         assert_true(dones == 1 && item->result == (anothers ? DIBS__GONE : DIBS__UNANSWERED));
         assert_true(anothers || state_at(0)->phase == DIBS__MEMBER_UNKNOWN);
-        teardown(state);
     }
 }
 
@@ -483,7 +469,6 @@ static void renewals_by_a_clock_that_was_set_do_not_count(void **state)
         answers(0, yes);
         answers(1, yes);
         assert_int_equal(dones, rows[i].counts);
-        teardown(state);
     }
 }
 
@@ -531,7 +516,6 @@ static void a_look_finds_any_loss(void **state)
         assert_int_equal(retracted, 0);
         assert_true(atomic_load(&setting.q.last_reply_at) == 0);
         assert_int_equal(state_at(0)->phase, DIBS__MEMBER_GRANTED);
-        teardown(state);
     }
 }
 
@@ -588,26 +572,26 @@ static void without_memory_a_renewal_is_unanswered(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_majority_renews_and_the_last_delays_nobody),
+        TEST(a_majority_renews_and_the_last_delays_nobody),
         TEST(what_a_majority_lost_is_gone_at_once),
-        cmocka_unit_test(where_too_few_answer_nothing_is_decided),
-        cmocka_unit_test(masters_that_are_asked_nothing_renew_nothing),
+        TEST(where_too_few_answer_nothing_is_decided),
+        TEST(masters_that_are_asked_nothing_renew_nothing),
         TEST(the_generation_of_a_renewal_is_that_of_its_beginning),
-        cmocka_unit_test(a_lease_is_as_long_as_a_majority_makes_sure),
+        TEST(a_lease_is_as_long_as_a_majority_makes_sure),
         TEST(each_master_is_asked_for_what_the_caller_wants),
-        cmocka_unit_test(a_lock_is_set_where_it_was_not_granted),
-        cmocka_unit_test(a_lock_that_may_be_set_is_noted_until_an_answer),
-        cmocka_unit_test(who_is_busy_with_the_token_is_asked_later),
+        TEST(a_lock_is_set_where_it_was_not_granted),
+        TEST(a_lock_that_may_be_set_is_noted_until_an_answer),
+        TEST(who_is_busy_with_the_token_is_asked_later),
         TEST(who_may_not_vote_is_not_asked_to_set_the_lock),
         TEST(an_extension_is_caught_up_on),
-        cmocka_unit_test(a_change_during_a_renewal_is_looked_at_again),
-        cmocka_unit_test(a_length_that_is_not_announced_is_not_sent),
-        cmocka_unit_test(the_leases_of_a_batch_are_decided_one_by_one),
+        TEST(a_change_during_a_renewal_is_looked_at_again),
+        TEST(a_length_that_is_not_announced_is_not_sent),
+        TEST(the_leases_of_a_batch_are_decided_one_by_one),
         TEST(a_batch_is_done_when_all_its_leases_are_decided),
-        cmocka_unit_test(a_lock_that_could_not_be_set_is_no_loss),
-        cmocka_unit_test(renewals_by_a_clock_that_was_set_do_not_count),
+        TEST(a_lock_that_could_not_be_set_is_no_loss),
+        TEST(renewals_by_a_clock_that_was_set_do_not_count),
         TEST(an_answer_shows_the_clock_of_its_master),
-        cmocka_unit_test(a_look_finds_any_loss),
+        TEST(a_look_finds_any_loss),
         TEST(a_look_concerns_who_granted_the_lock_and_watches),
         TEST(a_renewal_goes_on_beside_a_look),
 #if CAN_FAIL

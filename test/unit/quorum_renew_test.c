@@ -8,7 +8,6 @@
 #define SOON_MS 99   /* in this time, several losses are one */
 #define LATER_MS 101 /* after this, what one master lost is set there again */
 
-static struct setting setting;
 static struct dibs__batch *asked[MEMBERS]; /* the renewal that is under way at each; NULL: none */
 
 static void renew(struct dibs__store *store, struct dibs__batch *batch)
@@ -61,14 +60,8 @@ static enum dibs__renewed renewed(const enum dibs__renewed results[MEMBERS], boo
 /* The lock x is held at all masters. */
 static int setup(void **state)
 {
-    set_up(&setting, &renewing);
-    held_at_all(&setting, LEASE_MS);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    tear_down(&setting);
+    set_up(&renewing);
+    held_at_all(LEASE_MS);
     return 0;
 }
 
@@ -150,7 +143,7 @@ static void a_look_tells_of_a_lock_that_can_be_set_again(void **state)
     assert_int_equal(renewed(by_all, true), DIBS__RENEWED);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, tear_down)
 
 int main(void)
 {

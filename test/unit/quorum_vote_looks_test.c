@@ -10,21 +10,22 @@
 
 static struct dibs__error error;
 
+static int teardown(void **state)
+{
+    if (setting.q.members)
+        dibs__vote_finish_all(&setting.q);
+    return end_vote(state);
+}
+
 static int setup(void **state)
 {
+    teardown(NULL);
     begin_vote(0, 0, 0);
     for (size_t i = 0; i < MEMBERS; i++)
         voters[i].vote.quorum = NUMBER;
     atomic_store(&setting.q.number, NUMBER);
     atomic_store(&setting.q.voting.longest_ms, 5000);
     dibs__vote_init(&setting.q);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    dibs__vote_finish_all(&setting.q);
-    end_vote();
     return 0;
 }
 
@@ -77,7 +78,6 @@ static void masters_are_looked_at_as_often_as_the_longest_lease_lasts(void **sta
             assert_int_equal(last_vote(member)->longest_ms, rows[i].longest_ms);
             assert_true(last_vote(member)->quorum == NUMBER);
         }
-        teardown(state);
     }
 }
 
@@ -118,7 +118,6 @@ static void the_next_look_is_when_something_can_be_done(void **state)
             voters[member].vote.process = process;
             if (!rows[i].vote.ready || rows[i].vote.quorum != 0)
                 assert_int_equal(look(), rows[i].again_ms);
-            teardown(state);
         }
 }
 
@@ -181,7 +180,6 @@ static void the_last_masters_are_waited_for_so_long(void **state)
         int64_t began = setting.q.voting.next;
         look();
         assert_true(the_time == began + MS(silent == 1 ? 500 : 1000));
-        teardown(state);
     }
 }
 
@@ -204,7 +202,6 @@ static void who_has_lost_its_data_is_admitted_when_it_has_said_so_for_a_second(v
         voters[loser].vote_count = 0;
         assert_int_equal(look(), AGAIN_MS);
         assert_int_equal(last_vote(loser)->what, DIBS__VOTE_LOOKS);
-        teardown(state);
     }
 }
 
@@ -223,7 +220,6 @@ static void a_floor_comes_with_the_look_behind_the_wait(void **state)
         voters[loser].vote.ready = false; /* it forgot once more, and waits again */
         assert_int_equal(look(), SOON_MS);
         assert_int_equal(last_vote(loser)->what, DIBS__VOTE_LOOKS);
-        teardown(state);
     }
 }
 
@@ -283,7 +279,6 @@ static void a_step_of_a_clock_is_told_to_its_master(void **state)
             assert_int_equal(last_vote(i)->what, DIBS__VOTE_DISTRUSTS);
             assert_true(last_vote(i)->wait_ms == dibs__admission_wait_ms(LEASE_MS));
             assert_false(dibs__member_is_distrusted(&setting.members[i]));
-            teardown(state);
         }
 }
 
@@ -300,7 +295,6 @@ static void steps_of_a_majority_are_none(void **state)
             assert_false(dibs__member_is_distrusted(&setting.members[i]));
             assert_false(atomic_load(&setting.members[i].set_back));
         }
-        teardown(state);
     }
 }
 
@@ -365,7 +359,6 @@ static void a_thread_admits_a_new_quorum(void **state)
             assert_true(last_vote(i)->mark == 10 + i && last_vote(i)->wait_ms == 0);
         }
         assert_int_equal(atomic_load(&setting.q.voting.announced_ms), 5000);
-        teardown(state);
     }
 }
 
@@ -422,23 +415,23 @@ static void without_memory_nobody_is_looked_at(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(masters_are_looked_at_as_often_as_the_longest_lease_lasts),
+        TEST(masters_are_looked_at_as_often_as_the_longest_lease_lasts),
         TEST(a_look_is_not_begun_before_it_is_due),
         TEST(a_master_that_did_not_answer_is_looked_at_again_sooner),
-        cmocka_unit_test(the_next_look_is_when_something_can_be_done),
+        TEST(the_next_look_is_when_something_can_be_done),
         TEST(a_master_without_a_number_is_told_it_soon),
         TEST(a_look_that_is_wanted_begins_soon),
         TEST(a_length_is_announced_when_a_majority_has_answered),
-        cmocka_unit_test(the_last_masters_are_waited_for_so_long),
-        cmocka_unit_test(who_has_lost_its_data_is_admitted_when_it_has_said_so_for_a_second),
-        cmocka_unit_test(a_floor_comes_with_the_look_behind_the_wait),
+        TEST(the_last_masters_are_waited_for_so_long),
+        TEST(who_has_lost_its_data_is_admitted_when_it_has_said_so_for_a_second),
+        TEST(a_floor_comes_with_the_look_behind_the_wait),
         TEST(a_new_quorum_is_admitted_by_the_second_look),
         TEST(a_look_that_finds_a_member_ends_the_newness),
-        cmocka_unit_test(a_step_of_a_clock_is_told_to_its_master),
-        cmocka_unit_test(steps_of_a_majority_are_none),
+        TEST(a_step_of_a_clock_is_told_to_its_master),
+        TEST(steps_of_a_majority_are_none),
         TEST(a_master_that_can_not_be_told_of_its_step_is_looked_at_again),
         TEST(a_thread_announces_a_length_to_a_majority),
-        cmocka_unit_test(a_thread_admits_a_new_quorum),
+        TEST(a_thread_admits_a_new_quorum),
         TEST(a_minority_that_knows_is_no_majority),
         TEST(where_no_majority_answers_nothing_is_announced),
         TEST(two_names_of_one_master_are_refused),

@@ -3,7 +3,6 @@
 
 #define OLD_NUMBER 77 /* of a quorum that all masters have forgotten */
 
-static struct setting setting;
 static uint64_t given[MEMBERS]; /* the numbers with which they were admitted */
 
 static void begin(struct dibs__store *store, struct dibs__op *op)
@@ -39,7 +38,7 @@ static uint64_t number_by(uint64_t known)
     struct dibs__error error;
     unsigned answered;
 
-    set_up(&setting, &forgetful);
+    set_up(&forgetful);
     setting.q.config.clock = &dibs__system_clock; /* who looks again pauses before */
     setting.q.config.command_timeout_ms = 1000;
     atomic_store(&setting.q.number, known);
@@ -48,7 +47,6 @@ static uint64_t number_by(uint64_t known)
     for (size_t i = 1; i < MEMBERS; i++)
         assert_true(given[i] == given[0]);
     assert_true(atomic_load(&setting.q.number) == given[0]);
-    tear_down(&setting);
     return given[0];
 }
 
@@ -81,7 +79,7 @@ static void a_look_waits_for_a_master_that_is_far_away(void **state)
 {
     static const struct dibs__store_ops far = {.begin = begin, .progress = progress_of_far, .finish = finish_far};
 
-    set_up(&setting, &far);
+    set_up(&far);
     setting.q.config.command_timeout_ms = 1000;
     comes_at = moved_clock_now(&setting.clock) + MS(400);
     dibs__vote_want(&setting.q, 0);
@@ -95,7 +93,6 @@ static void a_look_waits_for_a_master_that_is_far_away(void **state)
     dibs__vote_attend(&setting.q, moved_clock_now(&setting.clock));
     assert_true(heard > 0);
     dibs__vote_finish_all(&setting.q);
-    tear_down(&setting);
 }
 
 /* Else an extension to it would wait for the far master, longer than the lease may last. */
@@ -103,7 +100,7 @@ static void a_look_ends_soon_where_a_longer_lease_is_wanted(void **state)
 {
     static const struct dibs__store_ops far = {.begin = begin, .progress = progress_of_far, .finish = finish_far};
 
-    set_up(&setting, &far);
+    set_up(&far);
     setting.q.config.command_timeout_ms = 1000;
     heard = 0;
     comes_at = DIBS__NEVER;
@@ -116,15 +113,16 @@ static void a_look_ends_soon_where_a_longer_lease_is_wanted(void **state)
     dibs__vote_attend(&setting.q, moved_clock_now(&setting.clock));
     assert_true(heard > 0);
     dibs__vote_finish_all(&setting.q);
-    tear_down(&setting);
 }
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, NULL, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_look_waits_for_a_master_that_is_far_away),
-        cmocka_unit_test(a_look_ends_soon_where_a_longer_lease_is_wanted),
-        cmocka_unit_test(masters_that_lost_their_data_get_a_number_that_any_process_would_give),
+        TEST(a_look_waits_for_a_master_that_is_far_away),
+        TEST(a_look_ends_soon_where_a_longer_lease_is_wanted),
+        TEST(masters_that_lost_their_data_get_a_number_that_any_process_would_give),
     };
 
     return cmocka_run_group_tests_name("quorum_vote", tests, NULL, NULL);

@@ -42,7 +42,6 @@ struct voter {
     struct dibs__wait *wait; /* of the thread that waits for that */
 };
 
-static struct setting setting;
 static struct voter voters[MEMBERS];
 static struct dibs__counters counters;
 static int64_t the_time;
@@ -214,12 +213,20 @@ static inline void voters_wake_by(void *context, int64_t at)
 {
 }
 
-/* All masters say DIBS_OK at once, and grant with these fences. */
+static inline int end_vote(void **state)
+{
+    if (setting.q.members)
+        dibs__detached_finish_all(&setting.q);
+    return tear_down(state);
+}
+
+/* Anew. All masters say DIBS_OK at once, and grant with these fences. */
 static inline void begin_vote(uint64_t first, uint64_t second, uint64_t third)
 {
     const uint64_t fences[MEMBERS] = {first, second, third};
 
-    set_up(&setting, &voting);
+    end_vote(NULL);
+    set_up(&voting);
     setting.q.config.clock = &jumping;
     setting.q.config.counters = &counters;
     setting.q.config.listener.wake_by = voters_wake_by;
@@ -230,12 +237,6 @@ static inline void begin_vote(uint64_t first, uint64_t second, uint64_t third)
     for (size_t i = 0; i < MEMBERS; i++)
         voters[i] = (struct voter){.answer = {.fence = fences[i]},
                                    .vote = {.known = true, .ready = true, .process = 1 + i, .longest_ms = LEASE_MS}};
-}
-
-static inline void end_vote(void)
-{
-    dibs__detached_finish_all(&setting.q);
-    tear_down(&setting);
 }
 
 /* What that master says to that kind of operation, and after which time. */
