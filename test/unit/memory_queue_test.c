@@ -37,11 +37,9 @@ static void waiters_are_served_in_the_order_of_arrival(void **state)
 
 static void a_waiter_that_asks_again_keeps_its_place_and_is_granted_by_the_newest_ask(void **state)
 {
-    struct user user;
     struct dibs__answer answer;
     struct dibs__attempt first = waiting("first", 1000), second = waiting("second", 1000);
 
-    open_user(&user, *state, "mem:");
     assert_status(DIBS_OK, acquire(&user, "a", "owner", 10000, &answer));
     assert_status(DIBS_BUSY, ask(&user, &first));
     assert_status(DIBS_BUSY, ask(&user, &second));
@@ -56,16 +54,13 @@ static void a_waiter_that_asks_again_keeps_its_place_and_is_granted_by_the_newes
     assert_status(DIBS_OK, release(&user, "a", "owner"));
     assert_told(&user, 1, "first", 3);
     assert_int_equal(query(&user, "a").remaining_ms, 3000);
-    close_user(&user);
 }
 
 static void nobody_passes_the_queue_when_a_lease_ends(void **state)
 {
-    struct user user;
     struct dibs__answer answer;
     struct dibs__attempt first = waiting("first", 1000), late = waiting("late", 1000);
 
-    open_user(&user, *state, "mem:");
     assert_status(DIBS_OK, acquire(&user, "a", "owner", 100, &answer));
     assert_status(DIBS_BUSY, ask(&user, &first));
     moved_clock_advance(user.clock, MS(100));
@@ -79,16 +74,13 @@ static void nobody_passes_the_queue_when_a_lease_ends(void **state)
     assert_status(DIBS_OK, ask(&user, &late)); /* the head is answered, so it is not told as well */
     assert_int_equal(user.told_count, 1);
     assert_owner(&user, "late", 0);
-    close_user(&user);
 }
 
 static void one_try_of_the_head_gets_the_lock(void **state)
 {
-    struct user user;
     struct dibs__answer answer;
     struct dibs__attempt head = waiting("head", 1000), next = waiting("next", 1000);
 
-    open_user(&user, *state, "mem:");
     assert_status(DIBS_OK, acquire(&user, "a", "owner", 100, &answer));
     assert_status(DIBS_BUSY, ask(&user, &head));
     assert_status(DIBS_BUSY, ask(&user, &next));
@@ -99,7 +91,6 @@ static void one_try_of_the_head_gets_the_lock(void **state)
     assert_int_equal(query(&user, "a").remaining_ms, 500);
     assert_owner(&user, "head", 1);
     assert_int_equal(user.told_count, 0);
-    close_user(&user);
 }
 
 static void the_owner_that_asks_is_granted_again(void **state)
@@ -108,12 +99,11 @@ static void the_owner_that_asks_is_granted_again(void **state)
         uint32_t lease_ms;
         int64_t remaining_ms;
     } rows[] = {{1000, 1000}, {100, 900}, {2000, 2000}};
-    struct user user;
     struct dibs__answer first, answer;
     struct dibs__attempt other = waiting("other", 1000);
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        open_user(&user, *state, "mem:");
+        set_up_again(state);
         assert_status(DIBS_OK, acquire(&user, "a", "owner", 1000, &first));
         assert_status(DIBS_BUSY, ask(&user, &other));
         moved_clock_advance(user.clock, MS(100));
@@ -121,18 +111,15 @@ static void the_owner_that_asks_is_granted_again(void **state)
         assert_int_equal(answer.fence, first.fence);
         assert_int_equal(query(&user, "a").remaining_ms, rows[i].remaining_ms);
         assert_owner(&user, "owner", 1);
-        close_user(&user);
     }
 }
 
 static void a_waiter_granted_by_a_push_owns_the_lock_when_it_asks(void **state)
 {
-    struct user user;
     struct dibs__answer answer;
     struct dibs__error error;
     struct dibs__attempt waiter = waiting("waiter", 1000);
 
-    open_user(&user, *state, "mem:");
     assert_status(DIBS_OK, acquire(&user, "a", "owner", 1000, &answer));
     assert_status(DIBS_BUSY, ask(&user, &waiter));
     assert_status(DIBS_OK, release(&user, "a", "owner"));
@@ -141,7 +128,6 @@ static void a_waiter_granted_by_a_push_owns_the_lock_when_it_asks(void **state)
     assert_int_equal(answer.fence, user.told[0].fence);
     assert_int_equal(query(&user, "a").remaining_ms, 1000);
     assert_owner(&user, "waiter", 0);
-    close_user(&user);
 }
 
 static void a_waiter_is_told_when_to_ask_again(void **state)
@@ -153,17 +139,15 @@ static void a_waiter_is_told_when_to_ask_again(void **state)
         {1000, 0, 30000, 1000}, {1000, 400, 30000, 600}, {30000, 0, 1000, 333}, {1000, 999, 30000, 1},
         {1000, 0, 3000, 1000},  {1000, 0, 2, 1},         {1000, 0, 0, 1},
     };
-    struct user user;
     struct dibs__answer answer;
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        open_user(&user, *state, "mem:");
+        set_up_again(state);
         assert_status(DIBS_OK, acquire(&user, "a", "owner", rows[i].owners_ms, &answer));
         moved_clock_advance(user.clock, MS(rows[i].elapsed_ms));
         assert_status(DIBS_BUSY, acquire(&user, "a", "asker", rows[i].askers_ms, &answer));
         assert_int_equal(answer.again_ms, rows[i].again_ms);
         assert_int_equal(answer.fence, 0);
-        close_user(&user);
     }
 }
 
@@ -171,10 +155,8 @@ static void a_waiter_is_told_when_to_ask_again(void **state)
 
 static void an_ask_with_a_release_comes_behind_the_queue(void **state)
 {
-    struct user user;
     struct dibs__attempt one = waiting("1", 1000), two = waiting("2", 1000), three = waiting("3", 1000);
 
-    open_user(&user, *state, "mem:");
     assert_status(DIBS_OK, ask(&user, &one));
     assert_status(DIBS_OK, release_with(&user, "a", "1", &two, DIBS_OK)); /* nobody waited */
     assert_int_equal(two.number, 1);
@@ -193,15 +175,12 @@ static void an_ask_with_a_release_comes_behind_the_queue(void **state)
     assert_told(&user, 2, "1 again", 1);
     assert_false(two.in_store);
     assert_owner(&user, "1 again", 0);
-    close_user(&user);
 }
 
 static void an_ask_with_a_release_keeps_an_earlier_place(void **state)
 {
-    struct user user;
     struct dibs__attempt one = waiting("1", 1000), two = waiting("2", 1000), three = waiting("3", 1000);
 
-    open_user(&user, *state, "mem:");
     assert_status(DIBS_OK, ask(&user, &one));
     assert_status(DIBS_BUSY, ask(&user, &two));
     assert_status(DIBS_BUSY, ask(&user, &three));
@@ -209,17 +188,14 @@ static void an_ask_with_a_release_keeps_an_earlier_place(void **state)
     assert_int_equal(two.number, 2);
     assert_int_equal(user.told_count, 0); /* the waiter was answered, and not told */
     assert_owner(&user, "2", 1);
-    close_user(&user);
 }
 
 static void releasing_what_is_not_held_changes_nothing(void **state)
 {
-    struct user user;
     struct dibs__answer answer;
     struct dibs__attempt first = waiting("first", 1000), second = waiting("second", 1000),
                          third = waiting("third", 1000);
 
-    open_user(&user, *state, "mem:");
     assert_status(DIBS_OK, acquire(&user, "a", "owner", 100, &answer));
     assert_status(DIBS_BUSY, ask(&user, &first));
     assert_status(DIBS_BUSY, ask(&user, &second));
@@ -231,16 +207,13 @@ static void releasing_what_is_not_held_changes_nothing(void **state)
     assert_status(DIBS_NOT_HELD, release_with(&user, "a", "second", &third, DIBS_BUSY)); /* "second" waits no longer */
     assert_owner(&user, "first", 1);
     assert_status(DIBS_NOT_HELD, release_with(&user, "b", "b", NULL, DIBS_OK));
-    close_user(&user);
 }
 
 static void waiting_and_granted_attempts_may_be_retracted(void **state)
 {
-    struct user user;
     struct dibs__answer answer;
     struct dibs__attempt asks[] = {waiting("1", 1000), waiting("2", 1000), waiting("3", 1000), waiting("4", 1000)};
 
-    open_user(&user, *state, "mem:");
     assert_status(DIBS_OK, acquire(&user, "a", "owner", 1000, &answer));
     for (size_t i = 0; i < 4; i++)
         assert_status(DIBS_BUSY, ask(&user, &asks[i]));
@@ -256,15 +229,12 @@ static void waiting_and_granted_attempts_may_be_retracted(void **state)
     retract(&user, "4"); /* the last */
     assert_owner(&user, "", 0);
     assert_int_equal(user.told_count, 2);
-    close_user(&user);
 }
 
 static void a_concluded_attempt_leaves_only_its_hold(void **state)
 {
-    struct user user;
     struct dibs__attempt owner = waiting("owner", 1000), waiter = waiting("waiter", 1000), last = waiting("last", 1000);
 
-    open_user(&user, *state, "mem:");
     assert_status(DIBS_OK, ask(&user, &owner));
     user.store->ops->conclude(user.store, &owner, true);
     assert_false(owner.in_store);
@@ -280,7 +250,6 @@ static void a_concluded_attempt_leaves_only_its_hold(void **state)
     assert_status(DIBS_OK, release(&user, "a", "owner"));
     user.store->ops->conclude(user.store, &last, false); /* granted, and nobody took it */
     assert_owner(&user, "", 0);
-    close_user(&user);
 }
 
 static void a_grant_that_nobody_waits_for_goes_to_the_next(void **state)
@@ -310,12 +279,10 @@ static void a_grant_that_nobody_waits_for_goes_to_the_next(void **state)
 
 static void force_unlock_serves_the_queue(void **state)
 {
-    struct user user;
     struct dibs__answer answer;
     struct dibs__attempt first = waiting("first", 100), second = waiting("second", 1000),
                          third = waiting("third", 1000);
 
-    open_user(&user, *state, "mem:");
     assert_status(DIBS_OK, acquire(&user, "a", "owner", 1000, &answer));
     assert_status(DIBS_BUSY, ask(&user, &first));
     assert_status(DIBS_BUSY, ask(&user, &second));
@@ -330,7 +297,6 @@ static void force_unlock_serves_the_queue(void **state)
     assert_told(&user, 2, "second", 1); /* it was free */
     assert_status(DIBS_OK, store_force(user.store, "a", "second", DIBS__NEVER));
     assert_told(&user, 3, "third", 1);
-    close_user(&user);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

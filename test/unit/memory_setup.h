@@ -187,19 +187,29 @@ static inline void assert_owner(struct user *user, const char *token, uint32_t w
     assert_int_equal(owner.waiters, waiters);
 }
 
+static struct user user; /* of each test, of a store that nobody else uses */
+
 static inline int setup(void **state)
 {
     static struct moved_clock clock;
 
     moved_clock_init(&clock);
     *state = &clock;
+    open_user(&user, &clock, "mem:");
     return 0;
 }
 
 static inline int teardown(void **state)
 {
+    close_user(&user);
     moved_clock_destroy(*state);
     return 0;
+}
+
+static inline void set_up_again(void **state)
+{
+    teardown(state);
+    setup(state);
 }
 
 #endif

@@ -67,23 +67,23 @@ static bool granted_while_closing(void *context, const struct dibs__grant *grant
 static void a_store_is_not_freed_while_it_is_being_told(void **state)
 {
     static struct closer closer;
-    struct user user;
+    struct user one;
     struct dibs__error error;
     struct dibs__answer answer;
     struct dibs__attempt first = waiting("first", 1000), second = waiting("second", 1000);
     const struct dibs__listener listener = listener_for(&closer, granted_while_closing);
 
     memset(&closer, 0, sizeof closer);
-    open_user(&user, *state, "mem:x");
+    open_user(&one, *state, "mem:x");
     open_store(&closer.store, *state, "mem:x", &closer.counters, &listener);
-    assert_status(DIBS_OK, acquire(&user, "a", "owner", 1000, &answer));
+    assert_status(DIBS_OK, acquire(&one, "a", "owner", 1000, &answer));
     assert_status(DIBS_BUSY, store_ask(closer.store, &first, DIBS__NEVER, &answer, &error));
-    assert_status(DIBS_BUSY, ask(&user, &second));
-    assert_status(DIBS_OK, release(&user, "a", "owner"));
+    assert_status(DIBS_BUSY, ask(&one, &second));
+    assert_status(DIBS_OK, release(&one, "a", "owner"));
     assert_false(closer.closed_early);
     assert_int_equal(pthread_join(closer.thread, NULL), 0);
-    assert_told(&user, 1, "second", 1);
-    close_user(&user);
+    assert_told(&one, 1, "second", 1);
+    close_user(&one);
 }
 
 /*
@@ -158,10 +158,10 @@ static void users_of_one_space_take_turns(void **state)
 {
     static struct member members[MEMBERS];
     unsigned turns = 0;
-    struct user user;
+    struct user one;
 
     memset(members, 0, sizeof members);
-    open_user(&user, *state, "mem:x");
+    open_user(&one, *state, "mem:x");
     for (size_t i = 0; i < MEMBERS; i++) {
         const struct dibs__listener listener = listener_for(&members[i], granted_to_member);
         members[i].letter = (char)('a' + i);
@@ -175,8 +175,8 @@ static void users_of_one_space_take_turns(void **state)
         assert_false(members[i].failed);
     }
     assert_true(turns >= MEMBERS * TURNS * 3 / 4);
-    assert_owner(&user, "", 0);
-    close_user(&user);
+    assert_owner(&one, "", 0);
+    close_user(&one);
 }
 
 static void names_choose_the_space(void **state)

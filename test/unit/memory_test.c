@@ -5,10 +5,8 @@
 
 static void a_name_is_granted_to_one_token_until_its_lease_ends(void **state)
 {
-    struct user user;
     struct dibs__answer answer = {0};
 
-    open_user(&user, *state, "mem:");
     int64_t start = moved_clock_now(user.clock);
     assert_status(DIBS_OK, acquire(&user, "a", "one", 1000, &answer));
     uint64_t fence = answer.fence;
@@ -23,34 +21,28 @@ static void a_name_is_granted_to_one_token_until_its_lease_ends(void **state)
     assert_status(DIBS_NOT_HELD, release(&user, "a", "one"));
     assert_status(DIBS_OK, release(&user, "a", "two"));
     assert_status(DIBS_NOT_HELD, release(&user, "a", "two"));
-    close_user(&user);
 }
 
 static void fences_rise_with_every_grant(void **state)
 {
-    struct user user;
     struct dibs__answer answer = {0};
     uint64_t last = 0;
 
-    open_user(&user, *state, "mem:");
     for (int i = 0; i < 10000; i++) { /* many within a microsecond, the unit of a fence */
         assert_status(DIBS_OK, acquire(&user, "a", "t", 1000, &answer));
         assert_true(answer.fence > last);
         last = answer.fence;
         assert_status(DIBS_OK, release(&user, "a", "t"));
     }
-    close_user(&user);
 }
 
 #if CAN_FAIL
 static void a_release_without_memory_grants_to_the_first_in_the_queue(void **state)
 {
-    struct user user;
     struct dibs__answer answer;
     struct dibs__error error;
     struct dibs__attempt first = waiting("first", 1000);
 
-    open_user(&user, *state, "mem:");
     assert_status(DIBS_OK, acquire(&user, "a", "one", 1000, &answer));
     assert_status(DIBS_BUSY, store_ask(user.store, &first, DIBS__NEVER, &answer, &error));
     fails_here = true;
@@ -62,18 +54,15 @@ static void a_release_without_memory_grants_to_the_first_in_the_queue(void **sta
     assert_int_equal(user.told_count, 1);
     assert_string_equal(query(&user, "a").token, "first");
     user.store->ops->conclude(user.store, &first, false);
-    close_user(&user);
 }
 
 /* The error is that of the release alone. */
 static void a_release_leaves_the_error_alone_if_the_ask_behind_it_has_no_memory(void **state)
 {
-    struct user user;
     struct dibs__answer answer;
     struct dibs__error error = {DIBS_CLOSED, "as it was"};
     struct dibs__attempt next = {.name = "a", .token = "two", .lease_ms = 1000};
 
-    open_user(&user, *state, "mem:");
     assert_status(DIBS_OK, acquire(&user, "a", "one", 1000, &answer));
     struct dibs__op op = {.kind = DIBS__OP_RELEASE, .name = "a", .release = {.token = "one", .next = {&next, &answer}}};
     fails_here = true;
@@ -84,16 +73,13 @@ static void a_release_leaves_the_error_alone_if_the_ask_behind_it_has_no_memory(
     assert_status(DIBS_NO_MEMORY, op.release.next_status);
     assert_string_equal(error.detail, "as it was");
     assert_false(query(&user, "a").held);
-    close_user(&user);
 }
 #endif
 
 static void a_retraction_takes_away_only_its_own_token(void **state)
 {
-    struct user user;
     struct dibs__answer answer;
 
-    open_user(&user, *state, "mem:");
     assert_status(DIBS_OK, acquire(&user, "a", "token", 1000, &answer));
     user.store->ops->retract(user.store, "a", "toke", 1000, 0); /* a prefix is another token */
     user.store->ops->retract(user.store, "a", "token2", 1000, 0);
@@ -103,15 +89,12 @@ static void a_retraction_takes_away_only_its_own_token(void **state)
     assert_false(query(&user, "a").held);
     user.store->ops->retract(user.store, "a", "token", 1000, 0);
     assert_int_equal(atomic_load(&user.counters.unconfirmed), 0);
-    close_user(&user);
 }
 
 static void query_tells_the_owner(void **state)
 {
-    struct user user;
     struct dibs__answer answer;
 
-    open_user(&user, *state, "mem:");
     assert_false(query(&user, "a").held);
     assert_string_equal(query(&user, "a").token, "");
     assert_status(DIBS_OK, acquire(&user, "a", "token", 1000, &answer));
@@ -123,7 +106,6 @@ static void query_tells_the_owner(void **state)
     assert_int_equal(owner.fence, answer.fence);
     moved_clock_advance(user.clock, MS(600));
     assert_false(query(&user, "a").held);
-    close_user(&user);
 }
 
 static void force_unlock_takes_it_from_a_token_or_from_any(void **state)
@@ -133,10 +115,8 @@ static void force_unlock_takes_it_from_a_token_or_from_any(void **state)
         dibs_status status;
         bool held;
     } rows[] = {{"other", DIBS_NOT_HELD, true}, {"token", DIBS_OK, false}, {NULL, DIBS_OK, false}};
-    struct user user;
     struct dibs__answer answer;
 
-    open_user(&user, *state, "mem:");
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         assert_status(DIBS_OK, acquire(&user, "a", "token", 1000, &answer));
         assert_status(rows[i].status, store_force(user.store, "a", rows[i].token, DIBS__NEVER));
@@ -144,7 +124,6 @@ static void force_unlock_takes_it_from_a_token_or_from_any(void **state)
         user.store->ops->retract(user.store, "a", "token", 1000, 0);
         assert_status(DIBS_OK, store_force(user.store, "a", rows[i].token, DIBS__NEVER));
     }
-    close_user(&user);
 }
 
 static unsigned done_count;
@@ -157,10 +136,8 @@ static void on_done(struct dibs__batch *batch, const struct dibs__error *error)
 static void a_renewal_prolongs_only_the_tokens_own_lease(void **state)
 {
     static struct dibs__batch batch;
-    struct user user;
     struct dibs__answer answer;
 
-    open_user(&user, *state, "mem:");
     assert_status(DIBS_OK, acquire(&user, "mine", "t", 1000, &answer));
     assert_status(DIBS_OK, acquire(&user, "over", "t", 500, &answer));
     assert_status(DIBS_OK, acquire(&user, "others", "o", 1000, &answer));
@@ -178,7 +155,6 @@ static void a_renewal_prolongs_only_the_tokens_own_lease(void **state)
         assert_int_equal(batch.items[i].result, DIBS__GONE);
     assert_int_equal(query(&user, "mine").remaining_ms, 2000);
     assert_int_equal(query(&user, "others").remaining_ms, 500);
-    close_user(&user);
 }
 
 /* A renewal makes no lease shorter, an extension sets it to its length. */
@@ -190,10 +166,8 @@ static void only_an_extension_shortens(void **state)
         int64_t left_ms;
     } rows[] = {{false, 400, 1000}, {true, 400, 400}, {false, 300, 400}, {true, 900, 900}, {false, 1000, 1000}};
     static struct dibs__batch batch;
-    struct user user;
     struct dibs__answer answer;
 
-    open_user(&user, *state, "mem:");
     assert_status(DIBS_OK, acquire(&user, "a", "t", 1000, &answer));
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         batch = (struct dibs__batch){.count = 1, .done = on_done};
@@ -203,16 +177,13 @@ static void only_an_extension_shortens(void **state)
         assert_int_equal(batch.items[0].result, DIBS__RENEWED);
         assert_int_equal(query(&user, "a").remaining_ms, rows[i].left_ms);
     }
-    close_user(&user);
 }
 
 static void calls_to_a_store_in_memory_count_as_commands(void **state)
 {
     static struct dibs__batch batch = {.done = on_done};
-    struct user user;
     struct dibs__answer answer;
 
-    open_user(&user, *state, "mem:");
     moved_clock_advance(user.clock, MS(5));
     assert_status(DIBS_OK, acquire(&user, "a", "t", 1000, &answer));
     query(&user, "a");
@@ -222,7 +193,6 @@ static void calls_to_a_store_in_memory_count_as_commands(void **state)
     assert_status(DIBS_OK, store_force(user.store, "a", NULL, DIBS__NEVER));
     user.store->ops->renew(user.store, &batch);
     assert_int_equal(atomic_load(&user.counters.commands), 6);
-    close_user(&user);
 }
 
 static void a_store_in_memory_has_no_replicas(void **state)
