@@ -28,6 +28,13 @@ int stage_setup(void **state)
     return 0;
 }
 
+int stage_setup_open(void **state)
+{
+    stage_setup(state);
+    stage_open(*state, 0);
+    return 0;
+}
+
 int stage_teardown(void **state)
 {
     stage *s = *state;

@@ -30,6 +30,9 @@ typedef struct stage {
 int stage_setup(void **state);
 int stage_teardown(void **state);
 
+/* A setup that also opens the runtime, with the usual settings and a lease of 30 s. */
+int stage_setup_open(void **state);
+
 /* Opens s->rt, with this lease (0: 30 s). */
 void stage_open(stage *s, uint32_t lease_ms);
 

@@ -29,7 +29,6 @@ static void each_acquire_adds_one_and_each_unlock_takes_one_off(void **state)
 {
     stage *s = *state;
 
-    stage_open(s, LEASE);
     for (unsigned i = 1; i <= 1000; i++) {
         assert_status(DIBS_OK, i % 2 ? dibs_lock(s->rt, "a") : dibs_trylock(s->rt, "a"));
         assert_int_equal(hold_of(s->rt, "a").count, i);
@@ -52,7 +51,6 @@ static void a_nested_acquire_takes_no_option_and_keeps_the_fence(void **state)
     stage *s = *state;
     const dibs_lock_options other = {.lease_ms = 100, .flags = DIBS_FIXED_LEASE};
 
-    stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     uint64_t fence = fence_of(s->rt, "a");
     assert_true(fence > 0 && fence < UINT64_C(1) << 63);
@@ -67,7 +65,6 @@ static void the_count_does_not_overflow(void **state)
 {
     stage *s = *state;
 
-    stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     dibs__holds_find(s->rt->serial, "a", 1)->count = UINT32_MAX - 1;
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -110,7 +107,6 @@ static void names_are_told_apart(void **state)
     stage *s = *state;
     char longest[DIBS_NAME_MAX + 2];
 
-    stage_open(s, LEASE);
     memset(longest, 'x', sizeof longest);
     longest[DIBS_NAME_MAX + 1] = '\0';
     assert_status(DIBS_INVALID, dibs_lock(s->rt, longest));
@@ -135,7 +131,6 @@ static void every_unlock_of_a_lost_lock_says_so(void **state)
     stage *s = *state;
     dibs_hold hold;
 
-    stage_open(s, LEASE);
     for (int i = 0; i < 3; i++)
         assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
     uint64_t fence = fence_of(s->rt, "a");
@@ -162,7 +157,6 @@ static void check_turns_lost_at_the_deadline_before_the_store_does(void **state)
     stage *s = *state;
     dibs_owner owner;
 
-    stage_open(s, LEASE);
     for (size_t i = 0; i < sizeof leases / sizeof leases[0]; i++) {
         const dibs_lock_options options = {.lease_ms = leases[i], .flags = DIBS_FIXED_LEASE};
         int64_t start = moved_clock_now(&s->clock);
@@ -185,7 +179,6 @@ static void a_lost_lock_keeps_no_thread_of_the_process_waiting(void **state)
     stage *s = *state;
     actor *other = actor_start();
 
-    stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
     actor_begin_lock(other, s->rt, "a", DIBS_WAIT_FOREVER);
     stage_await_waiting(s, 1);
@@ -218,7 +211,6 @@ static void an_unlock_says_what_the_store_says(void **state)
     stage *s = *state;
     uint64_t lost = 0;
 
-    stage_open(s, LEASE);
     for (size_t i = 0; i < sizeof releases / sizeof releases[0]; i++) {
         assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
         faults_set(&s->faults, &s->faults.released_again, releases[i].again);
@@ -251,7 +243,6 @@ static void an_unlock_by_another_thread_is_told(void **state)
     stage *s = *state;
     actor *other = actor_start();
 
-    stage_open(s, LEASE);
     struct unlock unlock = {.rt = s->rt};
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     actor_begin(other, unlock_elsewhere, &unlock);
@@ -271,7 +262,6 @@ static void unlock_all_releases_everything_and_reports_the_first_failure(void **
     actor *other = actor_start();
     char name[8];
 
-    stage_open(s, LEASE);
     dibs_runtime *second = stage_open_another(s, LEASE);
     assert_status(DIBS_OK, dibs_unlock_all(s->rt));
     assert_status(DIBS_OK, dibs_lock(second, "0"));
@@ -305,7 +295,6 @@ static void arguments_are_checked_before_anything_else(void **state)
     stage *s = *state;
     dibs_hold hold;
 
-    stage_open(s, LEASE);
     assert_status(DIBS_INVALID, lock_with(s, -2, 0, 0));
     assert_status(DIBS_INVALID, lock_with(s, INT64_MIN, 0, 0));
     assert_status(DIBS_INVALID, lock_with(s, 0, 19, 0));
@@ -351,7 +340,6 @@ static void a_lease_is_extended_longer_and_shorter(void **state)
     static const uint32_t leases[] = {60000, 30000, 1000, 20, 86400000};
     stage *s = *state;
 
-    stage_open(s, LEASE);
     extend_begin(s);
     for (size_t i = 0; i < sizeof leases / sizeof leases[0]; i++) {
         assert_status(DIBS_OK, dibs_extend(s->rt, "a", leases[i]));
@@ -370,7 +358,6 @@ static void a_fixed_lease_is_extended_once(void **state)
 {
     stage *s = *state;
 
-    stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
     stage_advance(s, MS(20000));
     assert_status(DIBS_OK, dibs_extend(s->rt, "a", LEASE));
@@ -430,7 +417,6 @@ static void an_extension_not_answered_in_time_says_so(void **state)
     stage *s = *state;
     struct extension e;
 
-    stage_open(s, LEASE);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         actor *a = begin_extension(s, &e, cases[i].lease_ms);
         moved_clock_advance(&s->clock, MS(999));
@@ -471,7 +457,6 @@ static void an_extension_that_is_refused_says_so_at_once(void **state)
     static const dibs_status refusals[] = {DIBS_DENIED, DIBS_STORE_ERROR, DIBS_NO_MEMORY};
     stage *s = *state;
 
-    stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
         faults_renewal(&s->faults, refusals[i], 1);
@@ -502,7 +487,6 @@ static void an_extension_while_a_renewal_is_in_flight_comes_after_it(void **stat
     struct extension e;
     actor *a = actor_start();
 
-    stage_open(s, LEASE);
     lock_extend_in_flight(s, &e, a);
     assert_int_equal(faults_count(&s->faults, &s->faults.renewals), 1);
     faults_let_renewals_go(&s->faults);
@@ -592,12 +576,12 @@ static void a_nested_pair_makes_no_system_call(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup_open, stage_teardown)
     const struct CMUnitTest tests[] = {
         TEST(each_acquire_adds_one_and_each_unlock_takes_one_off),
         TEST(a_nested_acquire_takes_no_option_and_keeps_the_fence),
         TEST(the_count_does_not_overflow),
-        TEST(the_owner_is_a_thread_of_a_runtime),
+        cmocka_unit_test_setup_teardown(the_owner_is_a_thread_of_a_runtime, stage_setup, stage_teardown),
         TEST(names_are_told_apart),
         TEST(every_unlock_of_a_lost_lock_says_so),
         TEST(check_turns_lost_at_the_deadline_before_the_store_does),
@@ -609,10 +593,11 @@ int main(void)
         TEST(a_lease_is_extended_longer_and_shorter),
         TEST(a_fixed_lease_is_extended_once),
         TEST(an_extension_not_answered_in_time_says_so),
-        TEST(an_extension_that_failed_is_tried_again_until_its_time_is_over),
+        cmocka_unit_test_setup_teardown(an_extension_that_failed_is_tried_again_until_its_time_is_over, stage_setup,
+                                        stage_teardown),
         TEST(an_extension_that_is_refused_says_so_at_once),
         TEST(an_extension_while_a_renewal_is_in_flight_comes_after_it),
-        TEST(an_extension_answered_after_the_deadline_fails),
+        cmocka_unit_test_setup_teardown(an_extension_answered_after_the_deadline_fails, stage_setup, stage_teardown),
 #ifdef ALLOW
         cmocka_unit_test(a_nested_pair_makes_no_system_call),
 #endif

@@ -11,7 +11,6 @@ static void a_batch_that_failed_is_tried_again(void **state)
 {
     stage *s = *state;
 
-    stage_open(s, LEASE);
     lock_many(s, 300);
     faults_renewal(&s->faults, DIBS_UNAVAILABLE, 3);
     stage_advance(s, MS(10000));
@@ -31,7 +30,6 @@ static void a_lease_that_cannot_be_renewed_is_lost_at_its_deadline(void **state)
     stage *s = *state;
     char name[32];
 
-    stage_open(s, LEASE);
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
         snprintf(name, sizeof name, "refused-%zu", i);
         faults_renewal(&s->faults, refusals[i], FOR_EVER);
@@ -56,7 +54,6 @@ static void an_old_failure_is_not_the_reason_of_a_new_loss(void **state)
 {
     stage *s = *state;
 
-    stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     faults_renewal(&s->faults, DIBS_DENIED, 1);
     stage_advance(s, MS(10000));
@@ -73,7 +70,6 @@ static void a_lease_that_the_store_says_is_gone_is_lost_at_once(void **state)
 {
     stage *s = *state;
 
-    stage_open(s, LEASE);
     lock_many(s, 3);
     faults_renewal_gone(&s->faults, "many-1");
     stage_advance(s, MS(10000));
@@ -91,7 +87,6 @@ static void a_key_taken_by_another_hand_is_found_gone(void **state)
 {
     stage *s = *state;
 
-    stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     assert_status(DIBS_OK, dibs_force_unlock(s->rt, "a", NULL));
     assert_status(DIBS_OK, dibs_check(s->rt, "a")); /* the loss cannot be known without I/O */
@@ -104,7 +99,6 @@ static void at_risk_is_told_once_at_half_of_the_lease(void **state)
 {
     stage *s = *state;
 
-    stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     faults_renewal(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
     stage_advance(s, MS(LEASE / 2) - 1);
@@ -124,7 +118,6 @@ static void at_risk_is_told_again_after_a_renewal_that_succeeded(void **state)
 {
     stage *s = *state;
 
-    stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     for (unsigned i = 1; i <= 2; i++) {
         faults_renewal(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
@@ -146,7 +139,6 @@ static void an_answer_counts_from_when_its_request_was_sent(void **state)
 {
     stage *s = *state;
 
-    stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     faults_hold_renewals(&s->faults);
     stage_advance(s, MS(10000));
@@ -169,7 +161,6 @@ static void an_answer_after_the_deadline_undoes_no_loss(void **state)
     stage *s = *state;
     dibs_owner owner;
 
-    stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     faults_hold_renewals(&s->faults);
     stage_advance(s, MS(10000));
@@ -188,7 +179,6 @@ static void an_answer_for_a_lock_that_was_released_is_thrown_away(void **state)
 {
     stage *s = *state;
 
-    stage_open(s, LEASE);
     lock_many(s, 2);
     faults_hold_renewals(&s->faults);
     stage_advance(s, MS(10000));
@@ -207,7 +197,6 @@ static void closing_with_a_renewal_in_flight_is_safe(void **state)
 {
     stage *s = *state;
 
-    stage_open(s, LEASE);
     lock_many(s, 300);
     faults_hold_renewals(&s->faults);
     stage_advance(s, MS(10000));
@@ -216,7 +205,7 @@ static void closing_with_a_renewal_in_flight_is_safe(void **state)
     assert_int_equal(events_count(&s->events, DIBS_EVENT_LOST, NULL), 0);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup_open, stage_teardown)
 
 int main(void)
 {

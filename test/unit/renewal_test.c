@@ -61,7 +61,6 @@ static void a_nested_acquire_with_a_shorter_lease_shortens_nothing(void **state)
     stage *s = *state;
     const dibs_lock_options short_and_fixed = {.lease_ms = 20, .flags = DIBS_FIXED_LEASE};
 
-    stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &short_and_fixed));
     assert_int_equal(hold_of(s->rt, "a").remaining_ms, believed(LEASE) / MS(1));
@@ -74,7 +73,6 @@ static void nothing_is_renewed_after_the_unlock(void **state)
 {
     stage *s = *state;
 
-    stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
     assert_int_equal(stats_of(s->rt).leases, 0);
@@ -91,7 +89,6 @@ static void many_leases_are_renewed_once_a_period_in_few_batches(void **state)
 {
     stage *s = *state;
 
-    stage_open(s, LEASE);
     lock_many(s, MANY);
     for (unsigned period = 1; period <= 3; period++) {
         stage_advance(s, MS(10000));
@@ -109,7 +106,6 @@ static void six_due_leases_make_six_renewals(void **state)
 {
     stage *s = *state;
 
-    stage_open(s, LEASE);
     lock_many(s, 6);
     for (int i = 0; i < 1000; i++)
         stage_advance(s, MS(10)); /* awake a thousand times, due once */
@@ -127,7 +123,6 @@ static void leases_due_soon_join_the_batch(void **state)
     stage *s = *state;
     char name[32];
 
-    stage_open(s, LEASE);
     for (unsigned i = 0; i < MANY; i++) {
         snprintf(name, sizeof name, "%u", i);
         assert_status(DIBS_OK, dibs_lock_with(s->rt, name, 0, &options));
@@ -150,7 +145,6 @@ static void failed_renewals_do_not_join_the_batch(void **state)
 {
     stage *s = *state;
 
-    stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     stage_advance(s, MS(500));
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "b", 0, &(dibs_lock_options){.lease_ms = 3 * 10200}));
@@ -170,7 +164,6 @@ static void the_earliest_is_renewed_first(void **state)
     stage *s = *state;
     char name[32];
 
-    stage_open(s, LEASE);
     for (unsigned i = 0; i < 50; i++) { /* the last has the shortest lease */
         snprintf(name, sizeof name, "%u", i);
         const dibs_lock_options options = {.lease_ms = 3000 - 30 * i};
@@ -189,7 +182,6 @@ static void the_longest_extension_is_known(void **state)
 {
     stage *s = *state;
 
-    stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     const struct dibs__lease *lease = dibs__holds_find(s->rt->serial, "a", 1)->lease;
     assert_int_equal(dibs__lease_longest_ms(lease), LEASE);
@@ -206,7 +198,6 @@ static void a_fixed_lease_is_never_renewed_and_ends_on_time(void **state)
 {
     stage *s = *state;
 
-    stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
     stage_advance(s, believed(LEASE) - 1);
     assert_status(DIBS_OK, dibs_check(s->rt, "a"));
@@ -223,7 +214,6 @@ static void after_hours_of_suspend_everything_is_lost_and_nothing_renewed(void *
 {
     stage *s = *state;
 
-    stage_open(s, LEASE);
     lock_many(s, 300);
     stage_advance(s, MS(INT64_C(8) * 3600 * 1000));
     assert_int_equal(renewals(s), 0);
@@ -237,13 +227,13 @@ static void after_hours_of_suspend_everything_is_lost_and_nothing_renewed(void *
     assert_status(DIBS_OK, dibs_unlock(s->rt, "many-0"));
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup_open, stage_teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_renewal_comes_exactly_at_its_time),
-        TEST(a_lease_of_its_own_is_renewed_at_its_own_third),
+        cmocka_unit_test_setup_teardown(a_renewal_comes_exactly_at_its_time, stage_setup, stage_teardown),
+        cmocka_unit_test_setup_teardown(a_lease_of_its_own_is_renewed_at_its_own_third, stage_setup, stage_teardown),
         TEST(a_nested_acquire_with_a_shorter_lease_shortens_nothing),
         TEST(nothing_is_renewed_after_the_unlock),
         TEST(many_leases_are_renewed_once_a_period_in_few_batches),

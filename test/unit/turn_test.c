@@ -11,7 +11,6 @@ static void one_try_is_busy_and_asks_nobody_where_the_process_holds_it(void **st
     stage *s = *state;
     actor *other = actor_start();
 
-    stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     assert_status(DIBS_BUSY, actor_lock(other, s->rt, "a", 0));
     assert_int_equal(acquires(s), 1);
@@ -24,7 +23,6 @@ static void one_try_is_busy_where_another_process_holds_it(void **state)
 {
     stage *s = *state;
 
-    stage_open(s, LEASE);
     faults_acquire(&s->faults, DIBS_BUSY, FOR_EVER);
     assert_status(DIBS_BUSY, dibs_trylock(s->rt, "a"));
     assert_int_equal(acquires(s), 1);
@@ -40,7 +38,6 @@ static void a_wait_ends_at_its_limit_and_not_before(void **state)
     actor *other = actor_start();
     const dibs_lock_options a_day = {.lease_ms = 86400000};
 
-    stage_open(s, LEASE);
     for (int by_another = 0; by_another < 2; by_another++) {
         if (by_another)
             faults_acquire(&s->faults, DIBS_BUSY, FOR_EVER);
@@ -67,7 +64,6 @@ static void an_endless_wait_is_longer_than_a_year(void **state)
     stage *s = *state;
     actor *other = actor_start();
 
-    stage_open(s, LEASE);
     faults_acquire(&s->faults, DIBS_BUSY, FOR_EVER);
     actor_begin_lock(other, s->rt, "a", FOREVER);
     stage_await_waiting(s, 1);
@@ -87,7 +83,6 @@ static void local_waiters_get_the_turn_in_order_of_arrival(void **state)
     stage *s = *state;
     actor *crowd[CROWD];
 
-    stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     begin_crowd(s, crowd, 0, FOREVER);
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
@@ -109,7 +104,6 @@ static void a_local_waiter_that_gives_up_keeps_the_others_order(void **state)
     stage *s = *state;
     actor *crowd[COUNT];
 
-    stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     for (size_t i = 0; i < COUNT; i++) {
         crowd[i] = actor_start();
@@ -135,7 +129,6 @@ static void one_thread_at_a_time_asks_for_a_name(void **state)
     stage *s = *state;
     actor *crowd[CROWD];
 
-    stage_open(s, LEASE);
     faults_acquire(&s->faults, DIBS_BUSY,
                    FOR_EVER); /* the store answers that the lock is taken, ask again in a second */
     begin_crowd(s, crowd, 0, 10500);
@@ -157,7 +150,6 @@ static void other_names_do_not_wait_for_a_turn(void **state)
     stage *s = *state;
     actor *asker = actor_start();
 
-    stage_open(s, LEASE);
     faults_block_acquires(&s->faults);
     actor_begin_lock(asker, s->rt, "a", FOREVER);
     faults_await_blocked(&s->faults);
@@ -225,7 +217,7 @@ static void threads_taking_turns_exclude_each_other(void **state)
     dibs_close(one.rt);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup_open, stage_teardown)
 
 int main(void)
 {

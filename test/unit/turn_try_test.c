@@ -89,7 +89,6 @@ static void single_tries_get_the_askers_answer(void **state)
     stage *s = *state;
     struct asker first, others[CROWD];
 
-    stage_open(s, 0);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         unsigned before = acquires(s);
         begin_beside_silence(s, &first, rows[i].wait_ms, others, CROWD);
@@ -113,7 +112,6 @@ static void single_tries_wait_only_for_the_first_answer(void **state)
     stage *s = *state;
     struct asker first, others[CROWD];
 
-    stage_open(s, 0);
     for (size_t i = 0; i < 2; i++) {
         begin_beside_silence(s, &first, FOREVER, others, CROWD);
         faults_acquire(&s->faults, answers[i], 1);
@@ -133,7 +131,6 @@ static void a_single_try_ends_after_the_time_of_one_command(void **state)
     struct asker first, other;
     dibs_owner owner;
 
-    stage_open(s, 0);
     begin_beside_silence(s, &first, FOREVER, NULL, 0);
     moved_clock_advance(&s->clock, MS(400));
     begin(&other, s, 0);
@@ -158,7 +155,6 @@ static void single_tries_ask_when_the_asker_left_without_an_answer(void **state)
     struct asker first, others[CROWD];
     size_t got = 0;
 
-    stage_open(s, 0);
     begin_beside_silence(s, &first, 5, others, CROWD);
     moved_clock_advance(&s->clock, MS(8));
     faults_acquire(&s->faults, DIBS_UNAVAILABLE, 1);
@@ -187,7 +183,6 @@ static void single_tries_ask_when_a_call_for_several_names_left_without_an_answe
     stage *s = *state;
     struct asker first = {.actor = actor_start(), .wait_ms = 10}, other;
 
-    stage_open(s, 0);
     first.rt = s->rt;
     faults_block_acquires(&s->faults);
     actor_begin(first.actor, lock_names, &first);
@@ -207,7 +202,6 @@ static void a_single_try_that_asks_has_the_time_of_one_try(void **state)
     stage *s = *state;
     struct asker first, other;
 
-    stage_open(s, 0);
     begin_beside_silence(s, &first, 900, &other, 1);
     moved_clock_advance(&s->clock, MS(903));
     faults_acquire(&s->faults, DIBS_UNAVAILABLE, 1);
@@ -222,7 +216,6 @@ static void a_shutdown_ends_single_tries(void **state)
     stage *s = *state;
     struct asker first, others[CROWD];
 
-    stage_open(s, 0);
     begin_beside_silence(s, &first, FOREVER, others, CROWD);
     dibs_shutdown(s->rt);
     for (size_t i = 0; i < CROWD; i++)
@@ -241,7 +234,6 @@ static void a_single_try_knows_the_askers_last_answer_while_it_asks_again(void *
     stage *s = *state;
     struct asker first;
 
-    stage_open(s, 0);
     faults_acquire(&s->faults, DIBS_BUSY, 1);
     begin(&first, s, FOREVER);
     stage_await_waiting(s, 1);
@@ -261,7 +253,6 @@ static void a_single_try_knows_the_last_askers_answer(void **state)
     stage *s = *state;
     struct asker first, next;
 
-    stage_open(s, 0);
     faults_acquire(&s->faults, DIBS_BUSY, 1);
     begin(&first, s, 500);
     stage_await_waiting(s, 1);
@@ -285,7 +276,6 @@ static void an_unanswered_ask_ends_the_known_answer(void **state)
     stage *s = *state;
     struct asker first, next, other;
 
-    stage_open(s, 0);
     faults_acquire(&s->faults, DIBS_BUSY, 1);
     begin(&first, s, 1100);
     stage_await_waiting(s, 1);
@@ -375,7 +365,6 @@ static void a_wait_that_ends_while_nothing_is_known_says_so(void **state)
     stage *s = *state;
     struct asker first, waiter;
 
-    stage_open(s, 0);
     begin_beside_silence(s, &first, FOREVER, NULL, 0);
     begin(&waiter, s, 100);
     stage_await_waiting(s, 1);
@@ -394,7 +383,7 @@ static void a_wait_that_ends_while_nothing_is_known_says_so(void **state)
     expect(&first, DIBS_OK);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup_open, stage_teardown)
 
 int main(void)
 {
@@ -409,8 +398,8 @@ int main(void)
         TEST(a_single_try_knows_the_askers_last_answer_while_it_asks_again),
         TEST(a_single_try_knows_the_last_askers_answer),
         TEST(an_unanswered_ask_ends_the_known_answer),
-        TEST(an_old_outage_does_not_answer_a_single_try),
-        TEST(a_hold_ends_the_known_answer),
+        cmocka_unit_test_setup_teardown(an_old_outage_does_not_answer_a_single_try, stage_setup, stage_teardown),
+        cmocka_unit_test_setup_teardown(a_hold_ends_the_known_answer, stage_setup, stage_teardown),
         TEST(a_wait_that_ends_while_nothing_is_known_says_so),
     };
 
