@@ -3,14 +3,9 @@
  * clock that the test moves; the test plays the scheduler.
  */
 #include <poll.h>
-#include <stdio.h>
-#include <string.h>
 
-#include "store/cluster/cluster_parts.h"
-#include "support/failing_malloc.h"
+#include "cluster_nodes.h"
 #include "support/fake_redis.h"
-#include "support/moved_clock.h"
-#include "support/test.h"
 #include "support/wait.h"
 
 #define FAKES 3
@@ -20,56 +15,17 @@
 #define PAUSE_MS 250     /* the longest pause while it may be wrong */
 #define HALF (DIBS__SLOTS / 2)
 
-static struct {
-    fake_redis *fakes[FAKES];
-    struct moved_clock clock;
-    struct dibs__counters counters;
-    struct dibs__store *base;
-    struct dibs__cluster *cluster;
-    char maps[MAPS_MOST][256]; /* that fakes answer */
-    size_t map_count;
-    atomic_uint wakes;
-} scene;
-
-static struct dibs__error error;
-
-static void on_wake(void *context)
-{
-    atomic_fetch_add(&scene.wakes, 1);
-}
-
-static void on_wake_by(void *context, int64_t when)
-{
-    on_wake(context);
-}
-
-static void on_ask_again(void *context)
-{
-}
-
-static bool on_granted(void *source, const struct dibs__grant *grant)
-{
-    return true;
-}
-
-static void on_moved(void *source)
-{
-}
-
-static void on_reachable(void *source, bool up, const char *detail)
-{
-}
-
-static void on_watching(void *source, bool on)
-{
-}
+static fake_redis *fakes[FAKES];
+static struct moved_clock time_here;
+static char maps[MAPS_MOST][256]; /* that fakes answer */
+static size_t map_count;
 
 static int setup(void **state)
 {
-    memset(&scene, 0, sizeof scene);
-    moved_clock_init(&scene.clock);
+    map_count = 0;
+    moved_clock_init(&time_here);
     for (size_t i = 0; i < FAKES; i++)
-        scene.fakes[i] = fake_redis_start(true);
+        fakes[i] = fake_redis_start(true);
     return 0;
 }
 
@@ -77,8 +33,8 @@ static int teardown(void **state)
 {
     scene.base->ops->close(scene.base);
     for (size_t i = 0; i < FAKES; i++)
-        fake_redis_stop(scene.fakes[i]);
-    moved_clock_destroy(&scene.clock);
+        fake_redis_stop(fakes[i]);
+    moved_clock_destroy(&time_here);
     return 0;
 }
 
@@ -89,50 +45,33 @@ static void open_at(size_t count)
 
     for (size_t i = 0; i < count; i++)
         snprintf(url + strlen(url), sizeof url - strlen(url), "%s127.0.0.1:%d", i ? "," : "",
-                 fake_redis_port(scene.fakes[i]));
-    const struct dibs__store_config config = {.url = url,
-                                              .key_prefix = "lock:",
-                                              .client_name = "test",
-                                              .runtime_id = "test",
-                                              .connect_timeout_ms = CONNECT_MS,
-                                              .command_timeout_ms = LIMIT_MS,
-                                              .clock = &scene.clock.clock,
-                                              .listener = {.wake = on_wake,
-                                                           .wake_by = on_wake_by,
-                                                           .ask_again = on_ask_again,
-                                                           .granted = on_granted,
-                                                           .server_changed = on_moved,
-                                                           .reachable = on_reachable,
-                                                           .watching = on_watching},
-                                              .counters = &scene.counters};
-
-    assert_status(DIBS_OK, dibs__store_open(&scene.base, &config, &error));
-    scene.cluster = dibs__cluster_of(scene.base);
+                 fake_redis_port(fakes[i]));
+    open_cluster(url, &time_here.clock, CONNECT_MS, LIMIT_MS);
 }
 
 /* -------------------------------------------------------------- what nodes say */
 
 static void answer_slots(size_t fake, const char *answer)
 {
-    fake_redis_answer(scene.fakes[fake], "CLUSTER SLOTS", answer);
+    fake_redis_answer(fakes[fake], "CLUSTER SLOTS", answer);
 }
 
 /* That fake says: the slots below HALF are at the port of `low`, the others at that of `high`. host: "?" of its own. */
 static void name_halves(size_t fake, const char *host, size_t low, size_t high)
 {
-    char *map = scene.maps[scene.map_count++];
+    char *map = maps[map_count++];
 
-    assert_true(scene.map_count <= MAPS_MOST);
-    snprintf(map, sizeof scene.maps[0],
+    assert_true(map_count <= MAPS_MOST);
+    snprintf(map, sizeof maps[0],
              "*2\r\n*3\r\n:0\r\n:%d\r\n*2\r\n$%zu\r\n%s\r\n:%d\r\n*3\r\n:%d\r\n:%d\r\n*2\r\n$%zu\r\n%s\r\n:%d\r\n",
-             HALF - 1, strlen(host), host, fake_redis_port(scene.fakes[low]), HALF, DIBS__SLOTS - 1, strlen(host), host,
-             fake_redis_port(scene.fakes[high]));
+             HALF - 1, strlen(host), host, fake_redis_port(fakes[low]), HALF, DIBS__SLOTS - 1, strlen(host), host,
+             fake_redis_port(fakes[high]));
     answer_slots(fake, map);
 }
 
 static unsigned asked(size_t fake)
 {
-    return fake_redis_count(scene.fakes[fake], "CLUSTER SLOTS");
+    return fake_redis_count(fakes[fake], "CLUSTER SLOTS");
 }
 
 /* The place of the node that has the slot, as the map says. */
@@ -150,7 +89,7 @@ static void turn(void)
     size_t count = scene.base->ops->interest(scene.base, fds, &until);
 
     assert_true(count <= 64);
-    poll(fds, (nfds_t)count, until > moved_clock_now(&scene.clock) ? 2 : 0);
+    poll(fds, (nfds_t)count, until > moved_clock_now(&time_here) ? 2 : 0);
     scene.base->ops->attend(scene.base, fds, count);
 }
 
@@ -174,7 +113,7 @@ static bool has_map(void)
 /* How long it takes from now until the map is asked for, in ms. */
 static int64_t asks_in_ms(void)
 {
-    return (dibs__map_deadline(scene.cluster) - moved_clock_now(&scene.clock)) / DIBS__NS_PER_MS;
+    return (dibs__map_deadline(scene.cluster) - moved_clock_now(&time_here)) / DIBS__NS_PER_MS;
 }
 
 /* The first fake is connected, and has told the map: it has the lower half, the second the rest. */
@@ -187,7 +126,7 @@ static void open_mapped(void)
     assert_status(DIBS_OK, scene.base->ops->connect(scene.base, true, &error));
     assert_int_equal(asked(0), 1);
     turn_a_while();
-    moved_clock_advance(&scene.clock, MS(CONNECT_MS));
+    moved_clock_advance(&time_here, MS(CONNECT_MS));
     TURN_UNTIL(has_map());
 }
 
@@ -214,7 +153,7 @@ static void the_next_map_replaces_it(void **state)
     assert_true(dibs__node_use(&scene.cluster->nodes[1]));
     assert_true(scene.cluster->tidy_at == DIBS__NEVER);
     dibs__map_want(scene.cluster);
-    moved_clock_advance(&scene.clock, MS(PAUSE_MS));
+    moved_clock_advance(&time_here, MS(PAUSE_MS));
     TURN_UNTIL(owner(0) == 2);
     assert_true(scene.cluster->tidy_at != DIBS__NEVER); /* a node may not be needed any more */
     dibs__node_unuse(&scene.cluster->nodes[1]);
@@ -227,8 +166,7 @@ static void slots_that_nobody_has_have_no_node(void **state)
 {
     char map[128];
 
-    snprintf(map, sizeof map, "*1\r\n*3\r\n:5\r\n:7\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n",
-             fake_redis_port(scene.fakes[0]));
+    snprintf(map, sizeof map, "*1\r\n*3\r\n:5\r\n:7\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n", fake_redis_port(fakes[0]));
     answer_slots(0, map);
     open_at(1);
     assert_status(DIBS_OK, scene.base->ops->connect(scene.base, true, &error));
@@ -240,7 +178,7 @@ static void slots_that_nobody_has_have_no_node(void **state)
 
 static void hosts_that_do_not_tell_are_passed_over(void **state)
 {
-    fake_redis_refuse(scene.fakes[0], true);
+    fake_redis_refuse(fakes[0], true);
     answer_slots(1, "*0\r\n"); /* it has left the cluster */
     name_halves(2, "127.0.0.1", 1, 2);
     open_at(3);
@@ -253,7 +191,7 @@ static void hosts_that_do_not_tell_are_passed_over(void **state)
 static void a_refusal_is_told_rather_than_silence(void **state)
 {
     answer_slots(0, "-NOPERM no right\r\n");
-    fake_redis_refuse(scene.fakes[1], true);
+    fake_redis_refuse(fakes[1], true);
     open_at(2);
     assert_status(DIBS_DENIED, scene.base->ops->connect(scene.base, true, &error));
     assert_int_equal(error.status, DIBS_DENIED);
@@ -286,7 +224,7 @@ static void the_map_is_asked_for_now_and_then(void **state)
     unsigned before = asked(0) + asked(1);
     turn_a_while();
     assert_int_equal(asked(0) + asked(1), before);
-    moved_clock_advance(&scene.clock, MS(2 * ROUTINE_MS));
+    moved_clock_advance(&time_here, MS(2 * ROUTINE_MS));
     TURN_UNTIL(has_map() && asked(0) + asked(1) == before + 1);
     assert_in_range(asks_in_ms(), ROUTINE_MS * 2 / 3 - 1, ROUTINE_MS * 4 / 3);
 }
@@ -297,11 +235,11 @@ static void a_map_that_may_be_wrong_is_asked_for_soon(void **state)
     int64_t longest_ms = 0;
 
     open_mapped();
-    moved_clock_advance(&scene.clock, MS(3001));
-    unsigned before = asked(0) + asked(1), wakes = atomic_load(&scene.wakes);
+    moved_clock_advance(&time_here, MS(3001));
+    unsigned before = asked(0) + asked(1), wakes = scene.wakes + scene.wakes_by;
     for (unsigned i = 1; i <= 12; i++) {
         dibs__map_want(scene.cluster);
-        assert_true(atomic_load(&scene.wakes) > wakes);
+        assert_true(scene.wakes + scene.wakes_by > wakes);
         int64_t pause_ms = asks_in_ms();
         if (i == 1)
             assert_true(pause_ms <= 0);
@@ -310,11 +248,11 @@ static void a_map_that_may_be_wrong_is_asked_for_soon(void **state)
         else
             assert_in_range(pause_ms, 9, PAUSE_MS);
         longest_ms = pause_ms > longest_ms ? pause_ms : longest_ms;
-        moved_clock_advance(&scene.clock, pause_ms >= 0 ? MS(pause_ms + 1) : 0);
+        moved_clock_advance(&time_here, pause_ms >= 0 ? MS(pause_ms + 1) : 0);
         TURN_UNTIL(has_map() && asked(0) + asked(1) == before + i);
     }
     assert_true(longest_ms >= PAUSE_MS / 2);
-    moved_clock_advance(&scene.clock, MS(PAUSE_MS + 3001)); /* it was right for long: then at once again */
+    moved_clock_advance(&time_here, MS(PAUSE_MS + 3001)); /* it was right for long: then at once again */
     dibs__map_want(scene.cluster);
     TURN_UNTIL(has_map() && asked(0) + asked(1) == before + 13);
     dibs__map_want(scene.cluster);
@@ -325,7 +263,7 @@ static void a_map_that_may_be_wrong_is_asked_for_soon(void **state)
 static void while_a_node_is_away_the_map_is_asked_for(void **state)
 {
     open_mapped();
-    moved_clock_advance(&scene.clock, MS(1000));
+    moved_clock_advance(&time_here, MS(1000));
     assert_true(asks_in_ms() > 3000);
     atomic_store(&scene.cluster->nodes[1].down, true);
     assert_true(asks_in_ms() <= 0);
@@ -343,15 +281,14 @@ static void while_a_node_is_away_the_map_is_asked_for(void **state)
 static void the_nodes_are_asked_in_turn(void **state)
 {
     open_mapped();
-    struct dibs__node *third = dibs__node_at(scene.cluster, "127.0.0.1", fake_redis_port(scene.fakes[2]));
+    struct dibs__node *third = dibs__node_at(scene.cluster, "127.0.0.1", fake_redis_port(fakes[2]));
     assert_true(dibs__node_use(&scene.cluster->nodes[1]) && dibs__node_use(third));
-    TURN_UNTIL(fake_redis_count(scene.fakes[1], "CLIENT SETNAME") >= 1 &&
-               fake_redis_count(scene.fakes[2], "CLIENT SETNAME") >= 1);
+    TURN_UNTIL(fake_redis_count(fakes[1], "CLIENT SETNAME") >= 1 && fake_redis_count(fakes[2], "CLIENT SETNAME") >= 1);
     turn_a_while();
     unsigned first = asked(0), second = asked(1), before = first + second + asked(2);
     for (unsigned i = 1; i <= 6; i++) {
         dibs__map_want(scene.cluster);
-        moved_clock_advance(&scene.clock, MS(PAUSE_MS + 1));
+        moved_clock_advance(&time_here, MS(PAUSE_MS + 1));
         TURN_UNTIL(has_map() && asked(0) + asked(1) + asked(2) == before + i);
     }
     assert_true(asked(0) == first + 2 && asked(1) == second + 2);
@@ -367,12 +304,12 @@ static void a_node_that_does_not_tell_is_passed_over(void **state)
     answer_slots(0, "*0\r\n");
     name_halves(1, "127.0.0.1", 1, 0);
     dibs__map_want(scene.cluster);
-    moved_clock_advance(&scene.clock, MS(PAUSE_MS + 1));
+    moved_clock_advance(&time_here, MS(PAUSE_MS + 1));
     TURN_UNTIL(dibs__node_is_open(&scene.cluster->nodes[1]));
     assert_true(atomic_load(&scene.cluster->map_wanted));
     for (int64_t limit = now_ms() + LIMIT_MS; owner(0) != 1; turn()) {
         assert_true(now_ms() < limit);
-        moved_clock_advance(&scene.clock, MS(1));
+        moved_clock_advance(&time_here, MS(1));
     }
     assert_int_equal(owner(HALF), 0);
 }

@@ -49,7 +49,7 @@ static struct {
     struct dibs__cluster *cluster;
     struct noted nodes[NODES + 1]; /* one more, for a test */
     struct dibs__counters counters;
-    unsigned wakes, ups, downs, moved, on, off, ask_agains;
+    unsigned wakes, wakes_by, ups, downs, moved, on, off, ask_agains;
     char text[DIBS__DETAIL_MAX];
     bool wants_grants;
     void (*sleeps)(void); /* called where the thread sleeps; NULL: nothing happens meanwhile */
@@ -240,6 +240,7 @@ static inline void on_wake(void *context)
 
 static inline void on_wake_by(void *context, int64_t when)
 {
+    scene.wakes_by++;
 }
 
 static inline void on_ask_again(void *context)
@@ -270,15 +271,16 @@ static inline void on_watching(void *source, bool on)
 
 /* ----------------------------------------------------------------------- the test */
 
-static inline void open_cluster(const char *url)
+static inline void open_cluster(const char *url, const struct dibs__clock *clock, uint32_t connect_ms,
+                                uint32_t command_ms)
 {
     const struct dibs__store_config config = {.url = url,
                                               .key_prefix = "lock:",
                                               .client_name = "test",
                                               .runtime_id = "test",
-                                              .connect_timeout_ms = COMMAND_MS,
-                                              .command_timeout_ms = COMMAND_MS,
-                                              .clock = &jumping,
+                                              .connect_timeout_ms = connect_ms,
+                                              .command_timeout_ms = command_ms,
+                                              .clock = clock,
                                               .listener = {.wake = on_wake,
                                                            .wake_by = on_wake_by,
                                                            .ask_again = on_ask_again,
@@ -290,7 +292,6 @@ static inline void open_cluster(const char *url)
 
     memset(&scene, 0, sizeof scene);
     scene.living = atomic_load(&living);
-    the_time = MS(1000000);
     assert_status(DIBS_OK, dibs__store_open(&scene.base, &config, &error));
     scene.cluster = dibs__cluster_of(scene.base);
 }
@@ -313,7 +314,8 @@ static inline void note_node(struct dibs__node *node)
 /* The names x, y and z are locks of the first, the second and the third node. */
 static inline int setup_cluster(void **state)
 {
-    open_cluster("redis-cluster://a:1,b:2,c:3");
+    the_time = MS(1000000);
+    open_cluster("redis-cluster://a:1,b:2,c:3", &jumping, COMMAND_MS, COMMAND_MS);
     for (unsigned i = 0; i < NODES; i++) {
         struct dibs__node *node = &scene.cluster->nodes[i];
         note_node(node);
