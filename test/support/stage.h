@@ -1,8 +1,8 @@
 /*
  * A runtime on a clock that the test moves (moved_clock.h) and a store that fails on demand (faulty_store.h). Used as
- * setup and teardown of cmocka:
+ * setup and teardown of the unit tests of a program:
  *
- *     cmocka_unit_test_setup_teardown(a_test, stage_setup, stage_teardown)
+ *     UNIT_TESTS(stage_setup, stage_teardown)
  *
  * The test itself changes `settings`, and opens the runtime.
  */

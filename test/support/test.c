@@ -23,6 +23,40 @@ __attribute__((constructor)) static void choose_tests(void)
         cmocka_set_test_filter(pattern);
 }
 
+/* The unit tests of the program, and which of them have a setup and teardown of their own. */
+#define TESTS_MOST 128
+
+static struct CMUnitTest all[TESTS_MOST];
+static bool has_own[TESTS_MOST];
+static size_t count;
+
+void test_add(const char *name, CMUnitTestFunction run, const struct test_fixture *fixture)
+{
+    if (count == TESTS_MOST)
+        abort();
+    all[count] = (struct CMUnitTest){.name = name, .test_func = run};
+    has_own[count] = fixture != NULL;
+    if (fixture) {
+        all[count].setup_func = fixture->setup;
+        all[count].teardown_func = fixture->teardown;
+    }
+    count++;
+}
+
+int test_run_all(const struct test_fixture *fixture, CMFixtureFunction whole_setup, CMFixtureFunction whole_teardown)
+{
+    struct CMUnitTest tests[count]; /* whose size cmocka wants to know */
+
+    for (size_t i = 0; i < count; i++) {
+        tests[i] = all[i];
+        if (!has_own[i]) {
+            tests[i].setup_func = fixture->setup;
+            tests[i].teardown_func = fixture->teardown;
+        }
+    }
+    return cmocka_run_group_tests(tests, whole_setup, whole_teardown);
+}
+
 void test_check_status(dibs_status expected, dibs_status actual, const char *call, const char *file, int line)
 {
     if (actual == expected)

@@ -58,6 +58,67 @@
         }                                                                                                              \
     } while (0)
 
+/*
+ * A program of unit tests is a file of them, which run in the order of the file, and one line behind the last:
+ *
+ *     UNIT_TEST(a_name_has_a_length)
+ *     {
+ *         ...
+ *     }
+ *
+ *     UNIT_TEST_ON(a_lock_that_is_free_is_granted, stage *s)
+ *     {
+ *         ...
+ *     }
+ *
+ *     UNIT_TESTS(stage_setup, stage_teardown)
+ *
+ * All tests have that setup and teardown, which may be NULL; UNIT_TEST_WITH names others in their place. The parameter
+ * of the test is what the setup left in *state; that of a UNIT_TEST is `void **state` itself.
+ */
+#define UNIT_TEST(name)                                                                                                \
+    static void name(void **state);                                                                                    \
+    TEST_ADD(name, name, NULL)                                                                                         \
+    static void name(void **state)
+
+#define UNIT_TEST_ON(name, parameter) TEST_ON(name, parameter, NULL)
+
+#define UNIT_TEST_WITH(name, setup, teardown, parameter)                                                               \
+    TEST_ON(name, parameter, (&(const struct test_fixture){setup, teardown}))
+
+#define UNIT_TESTS(setup, teardown) UNIT_TESTS_OF(setup, teardown, NULL, NULL)
+
+/* The same with a setup and a teardown of the whole program. */
+#define UNIT_TESTS_OF(setup, teardown, whole_setup, whole_teardown)                                                    \
+    int main(void)                                                                                                     \
+    {                                                                                                                  \
+        return test_run_all(&(const struct test_fixture){setup, teardown}, whole_setup, whole_teardown);               \
+    }
+
+struct test_fixture {
+    CMFixtureFunction setup, teardown;
+};
+
+/* For the macros. fixture: its own, or NULL. */
+void test_add(const char *name, CMUnitTestFunction run, const struct test_fixture *fixture);
+int test_run_all(const struct test_fixture *fixture, CMFixtureFunction whole_setup, CMFixtureFunction whole_teardown);
+
+#define TEST_ON(name, parameter, fixture)                                                                              \
+    static void name(parameter);                                                                                       \
+    static void name##_on(void **state)                                                                                \
+    {                                                                                                                  \
+        name(*state);                                                                                                  \
+    }                                                                                                                  \
+    TEST_ADD(name, name##_on, fixture)                                                                                 \
+    static void name(parameter)
+
+/* Before main. */
+#define TEST_ADD(name, run, fixture)                                                                                   \
+    __attribute__((constructor)) static void add_##name(void)                                                          \
+    {                                                                                                                  \
+        test_add(#name, run, fixture);                                                                                 \
+    }
+
 void test_check_status(dibs_status expected, dibs_status actual, const char *call, const char *file, int line);
 
 #endif

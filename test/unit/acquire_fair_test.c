@@ -86,9 +86,8 @@ static void expect_nothing_left(stage *s)
 
 /* -------------------------------------------------------------------- order */
 
-static void fair_threads_of_all_runtimes_are_served_in_order_of_arrival(void **state)
+UNIT_TEST_ON(fair_threads_of_all_runtimes_are_served_in_order_of_arrival, stage *s)
 {
-    stage *s = *state;
     dibs_runtime *rts[] = {s->rt, stage_open_another(s, LEASE), stage_open_another(s, LEASE)};
     struct asker askers[CROWD];
 
@@ -118,9 +117,8 @@ static void fair_threads_of_all_runtimes_are_served_in_order_of_arrival(void **s
 }
 
 /* The next in the queue may not run yet, but no other thread gets the lock. */
-static void nobody_passes_a_fair_queue(void **state)
+UNIT_TEST_ON(nobody_passes_a_fair_queue, stage *s)
 {
-    stage *s = *state;
     dibs_runtime *second = stage_open_another(s, LEASE);
     struct asker first, next;
 
@@ -148,9 +146,8 @@ static void nobody_passes_a_fair_queue(void **state)
 }
 
 /* Each release goes through the store, in one command, and no ask follows it. */
-static void a_fair_lease_is_not_handed_over(void **state)
+UNIT_TEST_ON(a_fair_lease_is_not_handed_over, stage *s)
 {
-    stage *s = *state;
     struct asker askers[CROWD];
 
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fair));
@@ -178,9 +175,8 @@ static void a_fair_lease_is_not_handed_over(void **state)
  * Within the process a lease is handed over for handoff_ms, even past the place of a fair waiter; then it goes back to
  * the store.
  */
-static void a_fair_waiter_waits_no_longer_than_handoff_ms(void **state)
+UNIT_TEST_ON(a_fair_waiter_waits_no_longer_than_handoff_ms, stage *s)
 {
-    stage *s = *state;
     struct asker in_order, plain, last;
 
     dibs_close(s->rt);
@@ -208,11 +204,10 @@ static void a_fair_waiter_waits_no_longer_than_handoff_ms(void **state)
 }
 
 /* In the store's queue all waiters are in order of arrival, whether fair or not. */
-static void a_plain_waiter_keeps_its_place_among_fair_ones(void **state)
+UNIT_TEST_ON(a_plain_waiter_keeps_its_place_among_fair_ones, stage *s)
 {
     static const dibs_lock_options *const kinds[] = {&fair, NULL, &fair};
     enum { COUNT = sizeof kinds / sizeof kinds[0] };
-    stage *s = *state;
     dibs_runtime *second = stage_open_another(s, LEASE);
     struct asker askers[COUNT];
 
@@ -233,9 +228,8 @@ static void a_plain_waiter_keeps_its_place_among_fair_ones(void **state)
 
 /* ------------------------------------------------------------------- how it ends */
 
-static void a_fair_waiter_that_gives_up_leaves_the_others_their_places(void **state)
+UNIT_TEST_ON(a_fair_waiter_that_gives_up_leaves_the_others_their_places, stage *s)
 {
-    stage *s = *state;
     struct asker askers[4];
 
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -258,9 +252,8 @@ static void a_fair_waiter_that_gives_up_leaves_the_others_their_places(void **st
     expect_nothing_left(s);
 }
 
-static void a_single_fair_try_is_busy_and_takes_no_place(void **state)
+UNIT_TEST_ON(a_single_fair_try_is_busy_and_takes_no_place, stage *s)
 {
-    stage *s = *state;
     struct asker other;
 
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -278,9 +271,8 @@ static void a_single_fair_try_is_busy_and_takes_no_place(void **state)
 }
 
 /* A waiter keeps its place if it asks again within half of its lease; it asks at least every third of one. */
-static void a_fair_waiter_asks_at_least_every_third_of_a_lease(void **state)
+UNIT_TEST_ON(a_fair_waiter_asks_at_least_every_third_of_a_lease, stage *s)
 {
-    stage *s = *state;
     dibs_runtime *second = stage_open_another(s, LEASE);
     struct asker askers[2];
 
@@ -303,9 +295,8 @@ static void a_fair_waiter_asks_at_least_every_third_of_a_lease(void **state)
     dibs_close(second);
 }
 
-static void a_fair_lease_that_is_lost_goes_to_the_next(void **state)
+UNIT_TEST_ON(a_fair_lease_that_is_lost_goes_to_the_next, stage *s)
 {
-    stage *s = *state;
     struct asker next;
 
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &(dibs_lock_options){.flags = DIBS_FAIR | DIBS_FIXED_LEASE}));
@@ -318,9 +309,8 @@ static void a_fair_lease_that_is_lost_goes_to_the_next(void **state)
     expect_nothing_left(s);
 }
 
-static void a_thread_that_ends_with_a_fair_lease_leaves_it_to_the_next(void **state)
+UNIT_TEST_ON(a_thread_that_ends_with_a_fair_lease_leaves_it_to_the_next, stage *s)
 {
-    stage *s = *state;
     actor *holder = actor_start();
     struct asker next;
 
@@ -333,21 +323,4 @@ static void a_thread_that_ends_with_a_fair_lease_leaves_it_to_the_next(void **st
     expect_nothing_left(s);
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, stage_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(fair_threads_of_all_runtimes_are_served_in_order_of_arrival),
-        TEST(nobody_passes_a_fair_queue),
-        TEST(a_fair_lease_is_not_handed_over),
-        TEST(a_fair_waiter_waits_no_longer_than_handoff_ms),
-        TEST(a_plain_waiter_keeps_its_place_among_fair_ones),
-        TEST(a_fair_waiter_that_gives_up_leaves_the_others_their_places),
-        TEST(a_single_fair_try_is_busy_and_takes_no_place),
-        TEST(a_fair_waiter_asks_at_least_every_third_of_a_lease),
-        TEST(a_fair_lease_that_is_lost_goes_to_the_next),
-        TEST(a_thread_that_ends_with_a_fair_lease_leaves_it_to_the_next),
-    };
-
-    return cmocka_run_group_tests_name("acquire fair", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, stage_teardown)

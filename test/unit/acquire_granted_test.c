@@ -2,9 +2,8 @@
 #include "support/test.h"
 #include "unit/acquire_setup.h"
 
-static void a_grant_ends_the_wait_without_another_ask(void **state)
+UNIT_TEST_ON(a_grant_ends_the_wait_without_another_ask, stage *s)
 {
-    stage *s = *state;
     actor *asker = waiter(s, 1, FOREVER);
     unsigned asked = acquires(s);
 
@@ -20,9 +19,8 @@ static void a_grant_ends_the_wait_without_another_ask(void **state)
 }
 
 /* The lease counts from the ask that the grant names, not from when the grant came. */
-static void a_granted_lease_counts_from_its_ask(void **state)
+UNIT_TEST_ON(a_granted_lease_counts_from_its_ask, stage *s)
 {
-    stage *s = *state;
     actor *asker = waiter(s, 1, FOREVER);
     dibs_hold hold;
 
@@ -40,9 +38,8 @@ static void free_it(stage *s)
     dibs_force_unlock(spy.second, "a", NULL);
 }
 
-static void a_grant_may_come_before_its_ask_is_answered(void **state)
+UNIT_TEST_ON(a_grant_may_come_before_its_ask_is_answered, stage *s)
 {
-    stage *s = *state;
     actor *asker = actor_start();
     unsigned asked = acquires(s);
 
@@ -67,10 +64,8 @@ static void free_it_too_late(stage *s)
  * The grant comes when the asker's time is over: the next waiter of the process gets the lock, or else the store gets
  * it back.
  */
-static void a_grant_at_the_end_of_the_wait_is_passed_on_or_given_back(void **state)
+UNIT_TEST_ON(a_grant_at_the_end_of_the_wait_is_passed_on_or_given_back, stage *s)
 {
-    stage *s = *state;
-
     for (int others = 0; others < 2; others++) {
         actor *asker = actor_start(), *next = NULL;
         if (others) {
@@ -95,9 +90,8 @@ static void a_grant_at_the_end_of_the_wait_is_passed_on_or_given_back(void **sta
     }
 }
 
-static void a_grant_for_a_concluded_attempt_is_refused(void **state)
+UNIT_TEST_ON(a_grant_for_a_concluded_attempt_is_refused, stage *s)
 {
-    stage *s = *state;
     actor *asker = waiter(s, 1, 100);
 
     assert_false(push(s, "", spy.number, false));
@@ -110,9 +104,8 @@ static void a_grant_for_a_concluded_attempt_is_refused(void **state)
 }
 
 /* This holds also where other threads wait for the name: only the token counts. */
-static void a_grant_for_a_concluded_attempt_is_not_the_next_ones(void **state)
+UNIT_TEST_ON(a_grant_for_a_concluded_attempt_is_not_the_next_ones, stage *s)
 {
-    stage *s = *state;
     char old[DIBS__TOKEN_MAX];
     actor *asker = waiter(s, 1, 100);
 
@@ -138,9 +131,8 @@ static void push_it(stage *s)
 }
 
 /* The grant does not count for the next token of the same attempt either, whose asks have the same numbers. */
-static void a_grant_for_a_retired_token_is_not_the_next_tokens(void **state)
+UNIT_TEST_ON(a_grant_for_a_retired_token_is_not_the_next_tokens, stage *s)
 {
-    stage *s = *state;
     actor *asker = actor_start();
     unsigned asked = acquires(s);
 
@@ -167,9 +159,8 @@ static void a_grant_for_a_retired_token_is_not_the_next_tokens(void **state)
  * that client, also under a new token. Otherwise the attempt might get the lock from a replacement server before the
  * holder could restore its lease there.
  */
-static void the_stores_state_outlives_the_token(void **state)
+UNIT_TEST_ON(the_stores_state_outlives_the_token, stage *s)
 {
-    stage *s = *state;
     char first[DIBS__TOKEN_MAX];
 
     spy.note = OWNER;
@@ -193,9 +184,8 @@ static void the_stores_state_outlives_the_token(void **state)
     expect_nothing_left(s);
 }
 
-static void a_grant_of_a_held_lease_changes_nothing(void **state)
+UNIT_TEST_ON(a_grant_of_a_held_lease_changes_nothing, stage *s)
 {
-    stage *s = *state;
     actor *asker = waiter(s, 1, FOREVER);
     dibs_hold before, after;
 
@@ -212,9 +202,8 @@ static void a_grant_of_a_held_lease_changes_nothing(void **state)
 }
 
 /* A grant that names an older ask, or asks to be confirmed, proves nothing: the waiter asks the store. */
-static void a_grant_that_proves_nothing_makes_the_waiter_ask(void **state)
+UNIT_TEST_ON(a_grant_that_proves_nothing_makes_the_waiter_ask, stage *s)
 {
-    stage *s = *state;
     actor *asker = waiter(s, 1, FOREVER);
     unsigned asked = acquires(s);
 
@@ -233,9 +222,8 @@ static void a_grant_that_proves_nothing_makes_the_waiter_ask(void **state)
 }
 
 /* The process was stopped meanwhile: the waiter asks, and the store tells who owns the lock by now. */
-static void a_grant_whose_lease_is_over_is_refused(void **state)
+UNIT_TEST_ON(a_grant_whose_lease_is_over_is_refused, stage *s)
 {
-    stage *s = *state;
     actor *asker = waiter(s, 1, FOREVER);
     unsigned asked = acquires(s);
 
@@ -255,9 +243,8 @@ static void a_grant_whose_lease_is_over_is_refused(void **state)
     expect_nothing_left(s);
 }
 
-static void a_grant_that_got_lost_costs_a_third_of_a_lease(void **state)
+UNIT_TEST_ON(a_grant_that_got_lost_costs_a_third_of_a_lease, stage *s)
 {
-    stage *s = *state;
     actor *asker = waiter(s, 1, FOREVER);
 
     faults_set(&s->faults, &s->faults.pushes_lost, true);
@@ -274,9 +261,8 @@ static void a_grant_that_got_lost_costs_a_third_of_a_lease(void **state)
 }
 
 /* Where the waiter has left, the grant is retracted with the attempt. */
-static void a_grant_that_got_lost_is_retracted_with_its_attempt(void **state)
+UNIT_TEST_ON(a_grant_that_got_lost_is_retracted_with_its_attempt, stage *s)
 {
-    stage *s = *state;
     actor *asker = waiter(s, 1, 5000);
 
     faults_set(&s->faults, &s->faults.pushes_lost, true);
@@ -287,9 +273,8 @@ static void a_grant_that_got_lost_is_retracted_with_its_attempt(void **state)
     expect_nothing_left(s);
 }
 
-static void a_shutdown_retracts_all_attempts(void **state)
+UNIT_TEST_ON(a_shutdown_retracts_all_attempts, stage *s)
 {
-    stage *s = *state;
     actor *asker = waiter(s, 1, FOREVER), *next = waiter(s, 2, FOREVER);
 
     assert_int_equal(in_queue(), 1);
@@ -301,26 +286,4 @@ static void a_shutdown_retracts_all_attempts(void **state)
     actor_end(next);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_grant_ends_the_wait_without_another_ask),
-        TEST(a_granted_lease_counts_from_its_ask),
-        TEST(a_grant_may_come_before_its_ask_is_answered),
-        TEST(a_grant_at_the_end_of_the_wait_is_passed_on_or_given_back),
-        TEST(a_grant_for_a_concluded_attempt_is_refused),
-        TEST(a_grant_for_a_concluded_attempt_is_not_the_next_ones),
-        TEST(a_grant_for_a_retired_token_is_not_the_next_tokens),
-        TEST(the_stores_state_outlives_the_token),
-        TEST(a_grant_of_a_held_lease_changes_nothing),
-        TEST(a_grant_that_proves_nothing_makes_the_waiter_ask),
-        TEST(a_grant_whose_lease_is_over_is_refused),
-        TEST(a_grant_that_got_lost_costs_a_third_of_a_lease),
-        TEST(a_grant_that_got_lost_is_retracted_with_its_attempt),
-        TEST(a_shutdown_retracts_all_attempts),
-    };
-
-    return cmocka_run_group_tests_name("acquire_granted", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

@@ -6,9 +6,8 @@
  * The place in the store's queue passes to the next waiter of the process; another process that came later stays behind
  * it.
  */
-static void a_waiter_out_of_time_leaves_its_place_to_the_next_local_one(void **state)
+UNIT_TEST_ON(a_waiter_out_of_time_leaves_its_place_to_the_next_local_one, stage *s)
 {
-    stage *s = *state;
     char token[DIBS__TOKEN_MAX];
     actor *asker = waiter(s, 1, 100), *stranger = stranger_of(s, 2), *next = waiter(s, 3, 200),
           *last = waiter(s, 4, FOREVER);
@@ -49,10 +48,9 @@ static void lock_with(void *arg)
 }
 
 /* The next waiter wants another lease than the place is for: it has to queue at the end. */
-static void a_place_is_left_only_to_a_waiter_with_the_same_options(void **state)
+UNIT_TEST_ON(a_place_is_left_only_to_a_waiter_with_the_same_options, stage *s)
 {
     static const dibs_lock_options others[] = {{.lease_ms = 20000}, {.flags = DIBS_FIXED_LEASE}};
-    stage *s = *state;
 
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         struct call_with call = {s->rt, &others[i], DIBS_CLOSED};
@@ -76,9 +74,8 @@ static void a_place_is_left_only_to_a_waiter_with_the_same_options(void **state)
     }
 }
 
-static void a_place_that_nobody_takes_over_is_given_up(void **state)
+UNIT_TEST_ON(a_place_that_nobody_takes_over_is_given_up, stage *s)
 {
-    stage *s = *state;
     actor *asker = waiter(s, 1, 100), *stranger = stranger_of(s, 2);
 
     moved_clock_advance(&s->clock, MS(100));
@@ -92,9 +89,8 @@ static void a_place_that_nobody_takes_over_is_given_up(void **state)
 }
 
 /* Where the store refuses the ask, the place is given up, and the next waiter asks under a new token. */
-static void a_refused_waiter_leaves_no_place(void **state)
+UNIT_TEST_ON(a_refused_waiter_leaves_no_place, stage *s)
 {
-    stage *s = *state;
     char token[DIBS__TOKEN_MAX];
     actor *asker = waiter(s, 1, FOREVER), *next = waiter(s, 2, FOREVER);
 
@@ -117,9 +113,8 @@ static void a_refused_waiter_leaves_no_place(void **state)
  * The grant comes while the place changes hands, and the thread that gets the place does not run yet: it finds the
  * grant as soon as it runs.
  */
-static void a_grant_while_the_place_changes_hands_is_not_lost(void **state)
+UNIT_TEST_ON(a_grant_while_the_place_changes_hands_is_not_lost, stage *s)
 {
-    stage *s = *state;
     actor *asker = waiter(s, 1, 100), *next = waiter(s, 2, FOREVER);
 
     moved_clock_stop_the_woken(&s->clock);
@@ -137,9 +132,8 @@ static void a_grant_while_the_place_changes_hands_is_not_lost(void **state)
 }
 
 /* As above, but the first thread has left the place already. */
-static void a_grant_before_the_place_has_its_new_owner_is_not_lost(void **state)
+UNIT_TEST_ON(a_grant_before_the_place_has_its_new_owner_is_not_lost, stage *s)
 {
-    stage *s = *state;
     actor *asker = waiter(s, 1, 100), *next = waiter(s, 2, FOREVER);
 
     faults_block_acquires(&s->faults); /* the next thread asks in its new place, and gets no further */
@@ -156,18 +150,4 @@ static void a_grant_before_the_place_has_its_new_owner_is_not_lost(void **state)
     expect_nothing_left(s);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_waiter_out_of_time_leaves_its_place_to_the_next_local_one),
-        TEST(a_place_is_left_only_to_a_waiter_with_the_same_options),
-        TEST(a_place_that_nobody_takes_over_is_given_up),
-        TEST(a_refused_waiter_leaves_no_place),
-        TEST(a_grant_while_the_place_changes_hands_is_not_lost),
-        TEST(a_grant_before_the_place_has_its_new_owner_is_not_lost),
-    };
-
-    return cmocka_run_group_tests_name("acquire_place", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

@@ -3,7 +3,7 @@
 #include "unit/acquire_setup.h"
 
 /* The release by the first thread of s->rt asks for the second; each way in which that may be answered. */
-static void a_release_asks_for_the_next_local_waiter(void **state)
+UNIT_TEST_ON(a_release_asks_for_the_next_local_waiter, stage *s)
 {
     static const struct {
         dibs_status release, ask; /* what the store answers to the release and to the ask */
@@ -15,7 +15,6 @@ static void a_release_asks_for_the_next_local_waiter(void **state)
         {DIBS_DENIED, DIBS_OK, DIBS_DENIED, false}, {DIBS_UNAVAILABLE, DIBS_OK, DIBS_UNAVAILABLE, false},
         {DIBS_NOT_HELD, DIBS_OK, DIBS_LOST, false},
     };
-    stage *s = *state;
 
     assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -52,10 +51,8 @@ static void pass_100_ms(stage *s)
  * The unlock asks for a thread that has left when the answer comes, be it a grant or a place in the queue. The attempt
  * then is concluded: a grant that comes later is refused, so that the store retracts it.
  */
-static void a_grant_to_a_waiter_that_left_is_given_back(void **state)
+UNIT_TEST_ON(a_grant_to_a_waiter_that_left_is_given_back, stage *s)
 {
-    stage *s = *state;
-
     assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
     for (int others = 0; others < 2; others++) {
         assert_status(DIBS_OK, dibs_trylock(s->rt, "a"));
@@ -80,10 +77,8 @@ static void a_grant_to_a_waiter_that_left_is_given_back(void **state)
 }
 
 /* From the release on, the next thread is in the store's queue, behind another process. */
-static void an_ask_with_a_release_may_queue(void **state)
+UNIT_TEST_ON(an_ask_with_a_release_may_queue, stage *s)
 {
-    stage *s = *state;
-
     assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     actor *stranger = stranger_of(s, 1), *next = waiter(s, 2, FOREVER);
@@ -101,15 +96,4 @@ static void an_ask_with_a_release_may_queue(void **state)
     expect_nothing_left(s);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_release_asks_for_the_next_local_waiter),
-        TEST(a_grant_to_a_waiter_that_left_is_given_back),
-        TEST(an_ask_with_a_release_may_queue),
-    };
-
-    return cmocka_run_group_tests_name("acquire_requeue", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

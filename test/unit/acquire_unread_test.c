@@ -140,9 +140,8 @@ static void expect_both(stage *s, actor *actors[2])
     assert_status(DIBS_OK, dibs_trylock(spy.second, "a"));
 }
 
-static void a_waiter_behind_another_is_granted_before_its_answer_is_taken(void **state)
+UNIT_TEST_ON(a_waiter_behind_another_is_granted_before_its_answer_is_taken, stage *s)
 {
-    stage *s = *state;
     actor *actors[2];
 
     begin_two(s, actors);
@@ -160,9 +159,8 @@ static bool is_finished(void *count)
     return atomic_load(&spy.finished) == *(unsigned *)count;
 }
 
-static void an_answer_that_nobody_waits_for_is_taken_in_time(void **state)
+UNIT_TEST_ON(an_answer_that_nobody_waits_for_is_taken_in_time, stage *s)
 {
-    stage *s = *state;
     actor *actors[2];
 
     begin_two(s, actors);
@@ -182,9 +180,8 @@ static void lock_for_less(void *rt)
     assert_status(DIBS_OK, dibs_lock_with(rt, "a", LONG_MS / 2, &fair));
 }
 
-static void a_grant_in_time_counts_though_its_thread_wakes_late(void **state)
+UNIT_TEST_ON(a_grant_in_time_counts_though_its_thread_wakes_late, stage *s)
 {
-    stage *s = *state;
     actor *actors[2] = {actor_start(), actor_start()};
 
     actor_begin(actors[0], lock, s->rt);
@@ -197,9 +194,8 @@ static void a_grant_in_time_counts_though_its_thread_wakes_late(void **state)
 }
 
 /* As where the subscription was another: a grant may have been missed. */
-static void who_must_ask_again_does_though_its_answer_was_not_taken(void **state)
+UNIT_TEST_ON(who_must_ask_again_does_though_its_answer_was_not_taken, stage *s)
 {
-    stage *s = *state;
     actor *actors[2];
 
     begin_two(s, actors);
@@ -210,9 +206,8 @@ static void who_must_ask_again_does_though_its_answer_was_not_taken(void **state
     assert_int_equal(atomic_load(&spy.finished), 4);
 }
 
-static void a_store_whose_answers_do_not_keep_is_finished_at_once(void **state)
+UNIT_TEST_WITH(a_store_whose_answers_do_not_keep_is_finished_at_once, setup_unkept, teardown, stage *s)
 {
-    stage *s = *state;
     actor *actors[2];
 
     begin_two(s, actors);
@@ -221,15 +216,4 @@ static void a_store_whose_answers_do_not_keep_is_finished_at_once(void **state)
     expect_both(s, actors);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_waiter_behind_another_is_granted_before_its_answer_is_taken, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_answer_that_nobody_waits_for_is_taken_in_time, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_grant_in_time_counts_though_its_thread_wakes_late, setup, teardown),
-        cmocka_unit_test_setup_teardown(who_must_ask_again_does_though_its_answer_was_not_taken, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_store_whose_answers_do_not_keep_is_finished_at_once, setup_unkept, teardown),
-    };
-
-    return cmocka_run_group_tests_name("acquire unread", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

@@ -7,9 +7,8 @@
 
 /* ------------------------------------------------------- grants by the store */
 
-static void a_grant_by_the_store_wakes_the_asker_at_once(void **state)
+UNIT_TEST_ON(a_grant_by_the_store_wakes_the_asker_at_once, stage *s)
 {
-    stage *s = *state;
     actor *other = actor_start();
 
     s->url = "mem:grants";
@@ -28,9 +27,8 @@ static void a_grant_by_the_store_wakes_the_asker_at_once(void **state)
     dibs_close(second);
 }
 
-static void a_lease_that_ends_elsewhere_is_granted_at_once(void **state)
+UNIT_TEST_ON(a_lease_that_ends_elsewhere_is_granted_at_once, stage *s)
 {
-    stage *s = *state;
     actor *other = actor_start();
     const dibs_lock_options fixed = {.lease_ms = 7000, .flags = DIBS_FIXED_LEASE};
 
@@ -52,9 +50,8 @@ static void a_lease_that_ends_elsewhere_is_granted_at_once(void **state)
     dibs_close(second);
 }
 
-static void a_hint_makes_the_asker_ask_at_once(void **state)
+UNIT_TEST_ON(a_hint_makes_the_asker_ask_at_once, stage *s)
 {
-    stage *s = *state;
     actor *crowd[CROWD];
 
     stage_open(s, LEASE);
@@ -127,9 +124,8 @@ static void expect_ask_after(stage *s, int64_t ms, size_t waiting)
  * The asker's own lease is long, but for those that wait behind it there must be an ask every third of their short
  * ones.
  */
-static void the_asker_asks_as_often_as_its_most_impatient_waiter(void **state)
+UNIT_TEST_ON(the_asker_asks_as_often_as_its_most_impatient_waiter, stage *s)
 {
-    stage *s = *state;
     struct short_wait w[3];
     actor *crowd[4] = {actor_start()};
 
@@ -218,10 +214,8 @@ static void end_waiting(stage *s, actor *other)
     actor_end(other);
 }
 
-static void an_asker_told_of_a_foreign_release_asks_rarely_and_then_at_once(void **state)
+UNIT_TEST_ON(an_asker_told_of_a_foreign_release_asks_rarely_and_then_at_once, stage *s)
 {
-    stage *s = *state;
-
     open_foreign(s, 7);
     actor *other = begin_waiting(s);
     expect_ask_after(s, TOLD, 1);
@@ -232,10 +226,8 @@ static void an_asker_told_of_a_foreign_release_asks_rarely_and_then_at_once(void
     assert_int_equal(acquires(s), 4);
 }
 
-static void a_store_that_does_not_tell_is_asked_often(void **state)
+UNIT_TEST_ON(a_store_that_does_not_tell_is_asked_often, stage *s)
 {
-    stage *s = *state;
-
     open_foreign(s, 0);
     actor *other = begin_waiting(s);
     expect_ask_after(s, POLLED, 1);
@@ -254,10 +246,8 @@ static void a_store_that_does_not_tell_is_asked_often(void **state)
 }
 
 /* The store tells once after each look: after a message, the asker has the lock looked at again. */
-static void an_asker_that_was_told_asks_to_be_told_again(void **state)
+UNIT_TEST_ON(an_asker_that_was_told_asks_to_be_told_again, stage *s)
 {
-    stage *s = *state;
-
     open_foreign(s, 7);
     actor *other = begin_waiting(s);
     for (unsigned i = 1; i <= 5; i++) {
@@ -298,21 +288,19 @@ static void expect_rest(stage *s, const char *changed)
     actor_end(other);
 }
 
-static void an_asker_told_all_the_time_backs_off(void **state)
+UNIT_TEST(an_asker_told_all_the_time_backs_off)
 {
     expect_rest(*state, "a");
 }
 
-static void an_asker_told_of_all_locks_all_the_time_backs_off(void **state)
+UNIT_TEST(an_asker_told_of_all_locks_all_the_time_backs_off)
 {
     expect_rest(*state, NULL);
 }
 
 /* A message that any lock may have changed concerns this one. */
-static void an_asker_told_of_all_locks_asks_to_be_told_again(void **state)
+UNIT_TEST_ON(an_asker_told_of_all_locks_asks_to_be_told_again, stage *s)
 {
-    stage *s = *state;
-
     open_foreign(s, 7);
     actor *other = begin_waiting(s);
     for (unsigned i = 1; i <= 3; i++) {
@@ -324,10 +312,8 @@ static void an_asker_told_of_all_locks_asks_to_be_told_again(void **state)
     end_waiting(s, other);
 }
 
-static void a_message_during_an_ask_is_not_lost(void **state)
+UNIT_TEST_ON(a_message_during_an_ask_is_not_lost, stage *s)
 {
-    stage *s = *state;
-
     open_foreign(s, 7);
     actor *other = begin_waiting(s);
     faults_block_acquires(&s->faults);
@@ -344,10 +330,8 @@ static void a_message_during_an_ask_is_not_lost(void **state)
     end_waiting(s, other);
 }
 
-static void a_message_wakes_only_an_asker_that_expects_it(void **state)
+UNIT_TEST_ON(a_message_wakes_only_an_asker_that_expects_it, stage *s)
 {
-    stage *s = *state;
-
     s->url = "mem:expects";
     s->faults.watches = true;
     s->faults.tells = 7;
@@ -369,10 +353,8 @@ static void a_message_wakes_only_an_asker_that_expects_it(void **state)
     dibs_close(second);
 }
 
-static void a_message_about_another_name_wakes_nobody(void **state)
+UNIT_TEST_ON(a_message_about_another_name_wakes_nobody, stage *s)
 {
-    stage *s = *state;
-
     open_foreign(s, 7);
     actor *other = begin_waiting(s);
     change(s, "b");
@@ -384,25 +366,4 @@ static void a_message_about_another_name_wakes_nobody(void **state)
     end_waiting(s, other);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_grant_by_the_store_wakes_the_asker_at_once),
-        TEST(a_lease_that_ends_elsewhere_is_granted_at_once),
-        TEST(a_hint_makes_the_asker_ask_at_once),
-        TEST(the_asker_asks_as_often_as_its_most_impatient_waiter),
-        TEST(an_asker_told_of_a_foreign_release_asks_rarely_and_then_at_once),
-        TEST(a_store_that_does_not_tell_is_asked_often),
-        TEST(an_asker_that_was_told_asks_to_be_told_again),
-        TEST(an_asker_told_of_all_locks_asks_to_be_told_again),
-        TEST(an_asker_told_all_the_time_backs_off),
-        TEST(an_asker_told_of_all_locks_all_the_time_backs_off),
-        TEST(a_message_during_an_ask_is_not_lost),
-        TEST(a_message_wakes_only_an_asker_that_expects_it),
-        TEST(a_message_about_another_name_wakes_nobody),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(stage_setup, stage_teardown)

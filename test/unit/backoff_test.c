@@ -11,7 +11,7 @@ static void assert_drawn_from(int64_t pause, int64_t due)
                 (long long)due);
 }
 
-static void pauses_double_up_to_the_limit(void **state)
+UNIT_TEST(pauses_double_up_to_the_limit)
 {
     static const int64_t due[] = {10, 20, 40, 80, 100, 100, 100};
 
@@ -22,7 +22,7 @@ static void pauses_double_up_to_the_limit(void **state)
     }
 }
 
-static void a_reset_starts_with_the_first_pause(void **state)
+UNIT_TEST(a_reset_starts_with_the_first_pause)
 {
     struct dibs__backoff backoff = {.first_ms = 10};
 
@@ -33,7 +33,7 @@ static void a_reset_starts_with_the_first_pause(void **state)
     assert_drawn_from(dibs__backoff_next(&backoff, 500), 20);
 }
 
-static void a_lowered_limit_applies_at_once(void **state)
+UNIT_TEST(a_lowered_limit_applies_at_once)
 {
     struct dibs__backoff backoff = {.first_ms = 10};
 
@@ -44,7 +44,7 @@ static void a_lowered_limit_applies_at_once(void **state)
 }
 
 /* Clients that begin together must not stay in step. */
-static void pauses_are_spread(void **state)
+UNIT_TEST(pauses_are_spread)
 {
     int64_t least = INT64_MAX, most = 0;
 
@@ -57,14 +57,4 @@ static void pauses_are_spread(void **state)
     assert_true(least < 600 && most > 900);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pauses_double_up_to_the_limit),
-        cmocka_unit_test(a_reset_starts_with_the_first_pause),
-        cmocka_unit_test(a_lowered_limit_applies_at_once),
-        cmocka_unit_test(pauses_are_spread),
-    };
-
-    return cmocka_run_group_tests_name("backoff", tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, NULL)

@@ -11,7 +11,7 @@
 
 #include "support/test.h"
 
-static void borrowing_and_completing_may_alternate(void **state)
+UNIT_TEST(borrowing_and_completing_may_alternate)
 {
     for (int i = 0; i < 2; i++) {
         dibs__borrow_begin();
@@ -70,7 +70,7 @@ static void assert_aborts(void (*misuse)(void))
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
 }
 
-static void wrong_use_ends_the_process(void **state)
+UNIT_TEST(wrong_use_ends_the_process)
 {
     assert_aborts(complete_while_something_is_borrowed);
     assert_aborts(complete_within_a_completion);
@@ -79,14 +79,4 @@ static void wrong_use_ends_the_process(void **state)
 }
 #endif
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(borrowing_and_completing_may_alternate),
-#ifdef DIBS_CHECKED
-        cmocka_unit_test(wrong_use_ends_the_process),
-#endif
-    };
-
-    return cmocka_run_group_tests_name("borrow", tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, NULL)

@@ -34,9 +34,8 @@ static dibs_status finish(struct rig *r, struct asked *a, struct dibs__exchange 
     return status;
 }
 
-static void a_call_is_sent_by_its_sha(void **state)
+UNIT_TEST_ON(a_call_is_sent_by_its_sha, struct rig *r)
 {
-    struct rig *r = *state;
     struct asked asked;
     struct dibs__exchange exchange;
     char expected[64];
@@ -51,9 +50,8 @@ static void a_call_is_sent_by_its_sha(void **state)
     assert_int_equal(fake_redis_count(r->fake, "EVAL "), asked.texts);
 }
 
-static void a_script_that_the_server_may_lack_is_sent_as_text_once(void **state)
+UNIT_TEST_ON(a_script_that_the_server_may_lack_is_sent_as_text_once, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__exchange exchange;
     struct asked asked;
 
@@ -70,9 +68,8 @@ static void a_script_that_the_server_may_lack_is_sent_as_text_once(void **state)
     assert_int_equal(r->endpoint.scripts, 1u << DIBS__SCRIPT_query);
 }
 
-static void a_script_that_the_server_has_lost_is_sent_as_text(void **state)
+UNIT_TEST_ON(a_script_that_the_server_has_lost_is_sent_as_text, struct rig *r)
 {
-    struct rig *r = *state;
     struct asked asked;
     struct dibs__exchange exchange;
 
@@ -85,9 +82,8 @@ static void a_script_that_the_server_has_lost_is_sent_as_text(void **state)
     assert_int_equal(fake_redis_count(r->fake, "EVAL "), asked.texts + 1);
 }
 
-static void a_lost_script_that_cannot_be_sent_has_not_run(void **state)
+UNIT_TEST_ON(a_lost_script_that_cannot_be_sent_has_not_run, struct rig *r)
 {
-    struct rig *r = *state;
     struct asked asked;
     struct dibs__exchange exchange;
 
@@ -126,7 +122,7 @@ static void expect_count(struct rig *r, const struct dibs__copies *wait, const c
     assert_int_equal(count, expected);
 }
 
-static void replicas_that_acknowledge_are_counted(void **state)
+UNIT_TEST(replicas_that_acknowledge_are_counted)
 {
     expect_count(*state, &two_replicas, ":1\r\n", 1);
     expect_count(*state, &two_replicas, ":0\r\n", 0);
@@ -135,7 +131,7 @@ static void replicas_that_acknowledge_are_counted(void **state)
 }
 
 /* The disks of replicas do not count. */
-static void the_servers_own_disk_counts(void **state)
+UNIT_TEST(the_servers_own_disk_counts)
 {
     expect_count(*state, &disk, "*2\r\n:1\r\n:0\r\n", 1);
     expect_count(*state, &disk, "*2\r\n:0\r\n:3\r\n", 0);
@@ -159,7 +155,7 @@ static const struct refused {
     {true, "*0\r\n", DIBS_STORE_ERROR},
 };
 
-static void a_refusal_to_wait_is_told(void **state)
+UNIT_TEST(a_refusal_to_wait_is_told)
 {
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         const struct refused *row = &refusals[i];
@@ -170,9 +166,8 @@ static void a_refusal_to_wait_is_told(void **state)
     }
 }
 
-static void a_missing_answer_gives_no_count(void **state)
+UNIT_TEST_ON(a_missing_answer_gives_no_count, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__error error;
     uint64_t serial = open_now(r);
     int64_t count = -7;
@@ -185,18 +180,4 @@ static void a_missing_answer_gives_no_count(void **state)
     assert_int_equal(count, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_call_is_sent_by_its_sha, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_script_that_the_server_may_lack_is_sent_as_text_once, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_script_that_the_server_has_lost_is_sent_as_text, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_lost_script_that_cannot_be_sent_has_not_run, setup, teardown),
-        cmocka_unit_test_setup_teardown(replicas_that_acknowledge_are_counted, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_servers_own_disk_counts, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_refusal_to_wait_is_told, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_missing_answer_gives_no_count, setup, teardown),
-    };
-
-    return cmocka_run_group_tests_name("call", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

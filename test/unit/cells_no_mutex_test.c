@@ -37,9 +37,8 @@ int pthread_mutex_destroy(pthread_mutex_t *mutex)
 #define CAN_FAIL_TO_MAKE 0
 #endif
 
-static void cells_are_not_made_without_all_mutexes(void **state)
+UNIT_TEST_ON(cells_are_not_made_without_all_mutexes, stage *s)
 {
-    stage *s = *state;
     atomic_bool closing = false;
     long before = mutexes, nth = 1;
     struct dibs__cells *cells = NULL;
@@ -58,13 +57,4 @@ static void cells_are_not_made_without_all_mutexes(void **state)
     assert_int_equal(mutexes, before);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(cells_are_not_made_without_all_mutexes),
-    };
-
-    return cmocka_run_group_tests_name("cells no mutex", tests, NULL, NULL);
-}
+UNIT_TESTS(stage_setup, stage_teardown)

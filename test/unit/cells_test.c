@@ -44,9 +44,8 @@ static bool waiter_is_back(void *arg)
  * The scheduler may find a lease lost before the cell is told of its grant, because the process was stopped there. The
  * cell then is told of the end first, and finds nothing to end. The waiter must still get the turn.
  */
-static void a_lease_lost_before_its_cell_knows_keeps_nobody_waiting(void **state)
+UNIT_TEST_ON(a_lease_lost_before_its_cell_knows_keeps_nobody_waiting, stage *s)
 {
-    stage *s = *state;
     struct alone alone = {.clock = &s->clock, .status = -1};
     struct dibs__waiter turn = {.name = "a", .name_size = 1};
     struct dibs__lease *lease = dibs__lease_new(1, "a", 1, DIBS__TOKEN_MAX);
@@ -77,10 +76,8 @@ static void a_lease_lost_before_its_cell_knows_keeps_nobody_waiting(void **state
  * A lease is lost, but the cell was not told: the next thread finds that out, and a waiting thread gets the turn. When
  * the cell is told of the end later, it no longer matters.
  */
-static void an_unreported_loss_keeps_nobody_waiting(void **state)
+UNIT_TEST_ON(an_unreported_loss_keeps_nobody_waiting, stage *s)
 {
-    stage *s = *state;
-
     for (int waits = 0; waits < 2; waits++) {
         struct alone alone = {.clock = &s->clock, .status = -1};
         struct dibs__waiter turn = {.name = "a", .name_size = 1, .one_try = true, .outage = &alone.outage};
@@ -112,10 +109,9 @@ static void an_unreported_loss_keeps_nobody_waiting(void **state)
     }
 }
 
-static void cells_come_and_go_with_their_names(void **state)
+UNIT_TEST_ON(cells_come_and_go_with_their_names, stage *s)
 {
     enum { NAMES = 20000 };
-    stage *s = *state;
     atomic_bool closing = false;
     struct dibs__cells *cells = dibs__cells_new(&s->clock.clock, &closing, 0);
     struct dibs__cell **all = calloc(NAMES, sizeof(struct dibs__cell *));
@@ -137,9 +133,8 @@ static void cells_come_and_go_with_their_names(void **state)
 }
 
 /* Whatever the struct held before. */
-static void a_free_turn_follows_no_outage(void **state)
+UNIT_TEST_ON(a_free_turn_follows_no_outage, stage *s)
 {
-    stage *s = *state;
     atomic_bool closing = false;
     struct dibs__cells *cells = dibs__cells_new(&s->clock.clock, &closing, 0);
     struct dibs__lease *other = dibs__lease_new(1, "b", 1, DIBS__TOKEN_MAX);
@@ -165,10 +160,10 @@ static bool push(struct dibs__cells *cells, const struct dibs__lease *lease, uin
 }
 
 /* In any order, whichever were granted or have another token by then; not one that is asked for no more. */
-static void a_push_finds_its_attempt(void **state)
+UNIT_TEST_ON(a_push_finds_its_attempt, stage *s)
 {
     enum { COUNT = 40 };
-    stage *s = *state;
+
     atomic_bool closing = false;
     struct dibs__cells *cells = dibs__cells_new(&s->clock.clock, &closing, 0);
     struct dibs__lease *leases[COUNT];
@@ -195,17 +190,4 @@ static void a_push_finds_its_attempt(void **state)
         dibs__lease_unref(leases[i]);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_lease_lost_before_its_cell_knows_keeps_nobody_waiting),
-        TEST(an_unreported_loss_keeps_nobody_waiting),
-        TEST(cells_come_and_go_with_their_names),
-        TEST(a_free_turn_follows_no_outage),
-        TEST(a_push_finds_its_attempt),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(stage_setup, stage_teardown)

@@ -11,9 +11,8 @@ static struct dibs__request *begin_echo(struct rig *r, uint64_t serial, const ch
     return request;
 }
 
-static void an_awaited_request_can_still_be_waited_for(void **state)
+UNIT_TEST_ON(an_awaited_request_can_still_be_waited_for, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t serial = open_now(r);
     struct dibs__error error;
 
@@ -32,9 +31,8 @@ static void an_awaited_request_can_still_be_waited_for(void **state)
 /*
  * The scheduler's thread looks for votes like this: it would otherwise wake itself repeatedly until the server answers.
  */
-static void a_thread_that_only_looks_wakes_nobody(void **state)
+UNIT_TEST_ON(a_thread_that_only_looks_wakes_nobody, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t serial = open_now(r);
     struct dibs__error error;
     struct echo echo;
@@ -51,9 +49,8 @@ static void a_thread_that_only_looks_wakes_nobody(void **state)
 }
 
 /* This works also after the deadline of the thread, which has waited elsewhere. */
-static void a_reply_in_the_socket_is_taken(void **state)
+UNIT_TEST_ON(a_reply_in_the_socket_is_taken, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t serial = open_now(r);
     struct dibs__error error;
     redisReply *reply;
@@ -68,9 +65,8 @@ static void a_reply_in_the_socket_is_taken(void **state)
     assert_true(stands(r));
 }
 
-static void the_end_of_the_connection_ends_an_await(void **state)
+UNIT_TEST_ON(the_end_of_the_connection_ends_an_await, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t serial = open_now(r);
     struct dibs__error error = {DIBS_OK, ""}, why = {DIBS_OK, ""};
     redisReply *reply;
@@ -87,9 +83,8 @@ static void the_end_of_the_connection_ends_an_await(void **state)
 }
 
 /* A quorum polls as long as a request has neither its reply nor timed out. */
-static void the_command_timeout_ends_an_await(void **state)
+UNIT_TEST_ON(the_command_timeout_ends_an_await, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t serial = open_now(r);
     struct dibs__error error = {DIBS_OK, ""}, why = {DIBS_OK, ""};
     redisReply *reply;
@@ -106,9 +101,8 @@ static void the_command_timeout_ends_an_await(void **state)
 }
 
 /* No thread sleeps for that reply, so the reading goes to a thread with a later request. */
-static void a_request_that_is_left_keeps_nobody_from_reading(void **state)
+UNIT_TEST_ON(a_request_that_is_left_keeps_nobody_from_reading, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t serial = open_now(r);
     struct dibs__error error;
     struct caller first = {.r = r, .text = "first", .serial = serial, .deadline = after(r, 10)};
@@ -131,9 +125,8 @@ static void a_request_that_is_left_keeps_nobody_from_reading(void **state)
 }
 
 /* A thread that awaited without a result passes the reading on, too. */
-static void a_thread_that_awaits_without_result_passes_the_reading_on(void **state)
+UNIT_TEST_ON(a_thread_that_awaits_without_result_passes_the_reading_on, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t serial = open_now(r);
     struct dibs__error error;
     struct caller other = {.r = r, .text = "other", .serial = serial, .deadline = after(r, 10 * COMMAND_MS)};
@@ -152,10 +145,9 @@ static void a_thread_that_awaits_without_result_passes_the_reading_on(void **sta
 }
 
 /* What the socket does not take is the scheduler's to send: the thread only waits for replies. */
-static void unsent_bytes_are_left_to_the_scheduler(void **state)
+UNIT_TEST_ON(unsent_bytes_are_left_to_the_scheduler, struct rig *r)
 {
     enum { LARGE = 4 << 20 };
-    struct rig *r = *state;
     char *large = test_malloc(LARGE + 1);
     struct dibs__error error;
 
@@ -177,10 +169,9 @@ static void unsent_bytes_are_left_to_the_scheduler(void **state)
 
 /* A thread that waits gives its command up while the socket is full, and another thread, whose command comes behind it,
  * reads. */
-static void unsent_bytes_survive_a_thread_that_gives_up(void **state)
+UNIT_TEST_ON(unsent_bytes_survive_a_thread_that_gives_up, struct rig *r)
 {
     enum { LARGE = 4 << 20 };
-    struct rig *r = *state;
     char *large = test_malloc(LARGE + 1);
     uint64_t serial = open_now(r);
 
@@ -206,20 +197,4 @@ static void unsent_bytes_survive_a_thread_that_gives_up(void **state)
     test_free(large);
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(an_awaited_request_can_still_be_waited_for),
-        TEST(a_thread_that_only_looks_wakes_nobody),
-        TEST(a_reply_in_the_socket_is_taken),
-        TEST(the_end_of_the_connection_ends_an_await),
-        TEST(the_command_timeout_ends_an_await),
-        TEST(a_request_that_is_left_keeps_nobody_from_reading),
-        TEST(a_thread_that_awaits_without_result_passes_the_reading_on),
-        TEST(unsent_bytes_are_left_to_the_scheduler),
-        TEST(unsent_bytes_survive_a_thread_that_gives_up),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

@@ -55,9 +55,8 @@ static void expect_left_to_scheduler(struct rig *r, const struct seen *seen, uns
     assert_int_equal(seen->done, count);
 }
 
-static void a_thread_that_reads_for_others_completes_nothing(void **state)
+UNIT_TEST_ON(a_thread_that_reads_for_others_completes_nothing, struct rig *r)
 {
-    struct rig *r = *state;
     struct seen seen = begin_to_see(r);
     unsigned calls = r->unattended;
 
@@ -68,9 +67,8 @@ static void a_thread_that_reads_for_others_completes_nothing(void **state)
     assert_int_equal(seen.failed, 0);
 }
 
-static void a_look_that_finds_the_end_completes_nothing(void **state)
+UNIT_TEST_ON(a_look_that_finds_the_end_completes_nothing, struct rig *r)
 {
-    struct rig *r = *state;
     struct seen seen = begin_to_see(r);
     unsigned calls = r->unattended;
     int64_t limit = now_ms() + LIMIT_MS;
@@ -87,9 +85,8 @@ static void a_look_that_finds_the_end_completes_nothing(void **state)
 }
 
 /* The socket is closed: the second command finds that out, and the first one fails. */
-static void a_command_that_finds_the_end_completes_nothing(void **state)
+UNIT_TEST_ON(a_command_that_finds_the_end_completes_nothing, struct rig *r)
 {
-    struct rig *r = *state;
     struct seen seen = begin_to_see(r);
     int64_t limit = now_ms() + LIMIT_MS;
     unsigned sent = 1;
@@ -107,10 +104,9 @@ static void a_command_that_finds_the_end_completes_nothing(void **state)
 }
 
 /* Many replies come at once, and each completion sends something: none of them runs on the stack of another. */
-static void completions_do_not_nest(void **state)
+UNIT_TEST_ON(completions_do_not_nest, struct rig *r)
 {
     enum { MANY = 100 };
-    struct rig *r = *state;
     struct seen seen = begin_to_see(r);
 
     seen.more = MANY;
@@ -125,9 +121,8 @@ static void completions_do_not_nest(void **state)
 }
 
 /* A reply that was read before the end of the channel, and not completed, might lead to a use of freed memory. */
-static void commands_in_flight_at_the_end_fail(void **state)
+UNIT_TEST_ON(commands_in_flight_at_the_end_fail, struct rig *r)
 {
-    struct rig *r = *state;
     struct seen seen = begin_to_see(r);
 
     submit(&seen);
@@ -139,9 +134,8 @@ static void commands_in_flight_at_the_end_fail(void **state)
 }
 
 /* Any other command is sent before both or after both. */
-static void an_untracked_command_goes_right_behind_caching_no(void **state)
+UNIT_TEST_ON(an_untracked_command_goes_right_behind_caching_no, struct rig *r)
 {
-    struct rig *r = *state;
     struct seen seen = begin_to_see(r);
     struct echo echo;
 
@@ -158,18 +152,4 @@ static void an_untracked_command_goes_right_behind_caching_no(void **state)
                      fake_redis_place(r->fake, "CLIENT CACHING NO", 1) + 1);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_thread_that_reads_for_others_completes_nothing),
-        TEST(a_look_that_finds_the_end_completes_nothing),
-        TEST(a_command_that_finds_the_end_completes_nothing),
-        TEST(completions_do_not_nest),
-        TEST(commands_in_flight_at_the_end_fail),
-        TEST(an_untracked_command_goes_right_behind_caching_no),
-    };
-
-    return cmocka_run_group_tests_name("channel_completion", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

@@ -4,9 +4,8 @@
 
 /* ------------------------------------------------------------------ breaking */
 
-static void a_request_that_waited_its_full_time_ends_the_connection(void **state)
+UNIT_TEST_ON(a_request_that_waited_its_full_time_ends_the_connection, struct rig *r)
 {
-    struct rig *r = *state;
     struct caller pair[2];
     struct echo echo;
     atomic_uint broken = 0;
@@ -29,9 +28,8 @@ static void a_request_that_waited_its_full_time_ends_the_connection(void **state
     assert_int_equal(r->reopened, 1);
 }
 
-static void the_scheduler_ends_a_connection_that_does_not_answer(void **state)
+UNIT_TEST_ON(the_scheduler_ends_a_connection_that_does_not_answer, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t serial = open_now(r);
     struct pollfd fd;
     int64_t deadline;
@@ -53,10 +51,9 @@ static void the_scheduler_ends_a_connection_that_does_not_answer(void **state)
     assert_int_equal(broken, 1);
 }
 
-static void an_unsent_command_is_known_not_to_have_run(void **state)
+UNIT_TEST_ON(an_unsent_command_is_known_not_to_have_run, struct rig *r)
 {
     enum { LARGE = 8 << 20 };
-    struct rig *r = *state;
     uint64_t serial = open_now(r);
     struct dibs__error first_error, second_error;
     char *large = test_malloc(LARGE + 1);
@@ -89,10 +86,9 @@ static bool wants_to_write(struct rig *r)
     return fd.fd >= 0 && (fd.events & POLLOUT);
 }
 
-static void bytes_that_did_not_fit_are_sent_when_there_is_room(void **state)
+UNIT_TEST_ON(bytes_that_did_not_fit_are_sent_when_there_is_room, struct rig *r)
 {
     enum { LARGE = 4 << 20 };
-    struct rig *r = *state;
     uint64_t serial = open_now(r);
     struct dibs__error error;
     char *large = test_malloc(LARGE + 1);
@@ -137,10 +133,9 @@ static void *run_sender(void *arg)
 }
 
 /* The sender sleeps until the socket has room: it is found in poll, with nothing to do. */
-static void a_sender_sleeps_while_the_socket_is_full(void **state)
+UNIT_TEST_ON(a_sender_sleeps_while_the_socket_is_full, struct rig *r)
 {
     enum { LARGE = 4 << 20 };
-    struct rig *r = *state;
     char *large = test_malloc(LARGE + 1);
     pthread_t thread;
 
@@ -157,9 +152,8 @@ static void a_sender_sleeps_while_the_socket_is_full(void **state)
     test_free(large);
 }
 
-static void nothing_is_sent_on_a_closed_connection(void **state)
+UNIT_TEST_ON(nothing_is_sent_on_a_closed_connection, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t old = open_now(r);
     struct dibs__error error = {DIBS_OK, ""};
     struct echo echo;
@@ -181,9 +175,8 @@ static void nothing_is_sent_on_a_closed_connection(void **state)
     assert_int_equal(r->reopened, 1);
 }
 
-static void an_unexpected_reply_breaks_the_connection(void **state)
+UNIT_TEST_ON(an_unexpected_reply_breaks_the_connection, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__error error;
 
     open_now(r);
@@ -197,9 +190,8 @@ static void an_unexpected_reply_breaks_the_connection(void **state)
     attend_until_broken(r);
 }
 
-static void garbage_fails_waiting_calls_with_a_store_error(void **state)
+UNIT_TEST_ON(garbage_fails_waiting_calls_with_a_store_error, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t serial = open_now(r);
     struct caller caller = {.r = r, .text = "junk", .serial = serial, .deadline = after(r, COMMAND_MS)};
     fake_redis_answer(r->fake, "ECHO junk", "HTTP/1.1 200 OK\r\n\r\n");
@@ -208,9 +200,8 @@ static void garbage_fails_waiting_calls_with_a_store_error(void **state)
     assert_false(stands(r));
 }
 
-static void a_server_that_hangs_up_fails_all_in_flight(void **state)
+UNIT_TEST_ON(a_server_that_hangs_up_fails_all_in_flight, struct rig *r)
 {
-    struct rig *r = *state;
     struct caller pair[2];
 
     begin_two(r, pair, COMMAND_MS, COMMAND_MS);
@@ -231,10 +222,8 @@ static bool is_found_ended(void *arg)
 }
 
 /* No thread uses the connection, so only a look finds its end. */
-static void a_look_finds_the_end_of_an_idle_connection(void **state)
+UNIT_TEST_ON(a_look_finds_the_end_of_an_idle_connection, struct rig *r)
 {
-    struct rig *r = *state;
-
     assert_false(dibs__channel_look(r->channel));
     open_now(r);
     assert_true(dibs__channel_look(r->channel));
@@ -246,9 +235,8 @@ static void a_look_finds_the_end_of_an_idle_connection(void **state)
 }
 
 /* Unread bytes may be a good reply. */
-static void a_look_leaves_replies_alone(void **state)
+UNIT_TEST_ON(a_look_leaves_replies_alone, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__error error;
     uint64_t serial = open_now(r);
 
@@ -278,10 +266,8 @@ static bool is_refused(struct rig *r, uint64_t serial)
  * The address may lead to another server by now, so the connection is given up, but not repeatedly while the address
  * leads to a replica.
  */
-static void a_server_that_became_a_replica_is_left(void **state)
+UNIT_TEST_ON(a_server_that_became_a_replica_is_left, struct rig *r)
 {
-    struct rig *r = *state;
-
     for (size_t i = 0; i < sizeof of_a_replica / sizeof *of_a_replica; i++) {
         uint64_t serial = open_now(r);
 
@@ -302,14 +288,11 @@ static void a_server_that_became_a_replica_is_left(void **state)
     assert_true(stands(r));
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
 /* ------------------------------------------------------------------- polling */
 
 /* By the clock of these tests no wait takes any time, which is less than the usual time assumed at first. */
-static void a_reply_seen_by_polling_is_credited(void **state)
+UNIT_TEST_ON(a_reply_seen_by_polling_is_credited, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t serial = open_now(r);
 
     dibs__spin_init(&r->endpoint.spin, &dibs__system_clock, 100);
@@ -319,9 +302,8 @@ static void a_reply_seen_by_polling_is_credited(void **state)
     assert_true(atomic_load(&r->endpoint.spin.asleep) == usual);
 }
 
-static void a_reply_after_a_sleep_is_measured(void **state)
+UNIT_TEST_ON(a_reply_after_a_sleep_is_measured, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t serial = open_now(r);
 
     dibs__spin_init(&r->endpoint.spin, &dibs__system_clock, 100);
@@ -331,24 +313,4 @@ static void a_reply_after_a_sleep_is_measured(void **state)
     assert_true(atomic_load(&r->endpoint.spin.asleep) < usual);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_request_that_waited_its_full_time_ends_the_connection),
-        TEST(the_scheduler_ends_a_connection_that_does_not_answer),
-        TEST(an_unsent_command_is_known_not_to_have_run),
-        TEST(bytes_that_did_not_fit_are_sent_when_there_is_room),
-        TEST(a_sender_sleeps_while_the_socket_is_full),
-        TEST(nothing_is_sent_on_a_closed_connection),
-        TEST(an_unexpected_reply_breaks_the_connection),
-        TEST(garbage_fails_waiting_calls_with_a_store_error),
-        TEST(a_server_that_hangs_up_fails_all_in_flight),
-        TEST(a_look_finds_the_end_of_an_idle_connection),
-        TEST(a_look_leaves_replies_alone),
-        TEST(a_server_that_became_a_replica_is_left),
-        TEST(a_reply_seen_by_polling_is_credited),
-        TEST(a_reply_after_a_sleep_is_measured),
-    };
-
-    return cmocka_run_group_tests_name("channel_io", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

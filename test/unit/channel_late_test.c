@@ -3,9 +3,8 @@
 #include "unit/channel_setup.h"
 
 /* The thread was stopped between sending and waiting, for longer than a command may take; the server was not. */
-static void a_reply_that_came_in_time_is_taken_late(void **state)
+UNIT_TEST_ON(a_reply_that_came_in_time_is_taken_late, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__error error;
     uint64_t serial = open_now(r);
 
@@ -19,9 +18,8 @@ static void a_reply_that_came_in_time_is_taken_late(void **state)
 }
 
 /* Also where the caller's time was shorter than the command timeout: then the outcome is not in doubt. */
-static void a_reply_is_taken_when_only_the_callers_time_is_over(void **state)
+UNIT_TEST_ON(a_reply_is_taken_when_only_the_callers_time_is_over, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__error error;
     redisReply *reply;
     bool unknown;
@@ -36,10 +34,9 @@ static void a_reply_is_taken_when_only_the_callers_time_is_over(void **state)
 }
 
 /* The requests before it are answered on the way. */
-static void all_replies_that_came_in_time_are_taken_late(void **state)
+UNIT_TEST_ON(all_replies_that_came_in_time_are_taken_late, struct rig *r)
 {
     enum { COUNT = 200 };
-    struct rig *r = *state;
     struct dibs__error error;
     struct dibs__request *requests[COUNT];
     char text[COUNT][16];
@@ -59,9 +56,8 @@ static void all_replies_that_came_in_time_are_taken_late(void **state)
 }
 
 /* The scheduler's poll began before the process was stopped, and saw nothing. */
-static void a_reply_that_nobody_waits_for_is_taken_late(void **state)
+UNIT_TEST_ON(a_reply_that_nobody_waits_for_is_taken_late, struct rig *r)
 {
-    struct rig *r = *state;
     struct submits all;
     struct submitted list[SUBMITS];
 
@@ -76,16 +72,4 @@ static void a_reply_that_nobody_waits_for_is_taken_late(void **state)
     assert_int_equal(all.in_order, SUBMITS);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_reply_that_came_in_time_is_taken_late),
-        TEST(a_reply_is_taken_when_only_the_callers_time_is_over),
-        TEST(all_replies_that_came_in_time_are_taken_late),
-        TEST(a_reply_that_nobody_waits_for_is_taken_late),
-    };
-
-    return cmocka_run_group_tests_name("channel_late", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

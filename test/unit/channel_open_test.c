@@ -8,9 +8,8 @@
  * A channel that is wanted is connected once, in the background. After a failure, the next try waits as long as for a
  * channel that is kept open.
  */
-static void the_scheduler_connects_a_wanted_channel(void **state)
+UNIT_TEST_ON(the_scheduler_connects_a_wanted_channel, struct rig *r)
 {
-    struct rig *r = *state;
     int64_t deadline;
 
     deadline = DIBS__NEVER;
@@ -47,9 +46,8 @@ static void the_scheduler_connects_a_wanted_channel(void **state)
 /*
  * The thread that began the try may never come back: a thread that needs the channel leaves the try to the scheduler.
  */
-static void the_scheduler_finishes_a_begun_connection_that_is_needed(void **state)
+UNIT_TEST_ON(the_scheduler_finishes_a_begun_connection_that_is_needed, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__error error;
 
     assert_int_equal(dibs__channel_open_begin(r->channel, &error), DIBS_OK);
@@ -63,9 +61,8 @@ static void the_scheduler_finishes_a_begun_connection_that_is_needed(void **stat
 }
 
 /* For a waiting call the pause is that after a first failure, even after several failures. */
-static void a_needed_channel_is_tried_again_soon(void **state)
+UNIT_TEST_ON(a_needed_channel_is_tried_again_soon, struct rig *r)
 {
-    struct rig *r = *state;
     int64_t deadline;
 
     fake_redis_refuse(r->fake, true);
@@ -93,10 +90,8 @@ static void fail_to_open(struct rig *r)
 }
 
 /* A server that refuses a connection is there; one that says nothing may not be. */
-static void a_failure_tells_whether_the_server_answered(void **state)
+UNIT_TEST_ON(a_failure_tells_whether_the_server_answered, struct rig *r)
 {
-    struct rig *r = *state;
-
     fake_redis_answer(r->fake, "CLIENT", "-ERR max number of clients reached\r\n");
     fail_to_open(r);
     assert_int_equal(r->failed, 1);
@@ -120,9 +115,8 @@ static int64_t pause_before_next(struct rig *r)
     return deadline - moved_clock_now(&r->clock);
 }
 
-static void a_channel_kept_open_connects_again_later_each_time(void **state)
+UNIT_TEST_ON(a_channel_kept_open_connects_again_later_each_time, struct rig *r)
 {
-    struct rig *r = *state;
     int64_t longest = 10;
 
     fake_redis_refuse(r->fake, true);
@@ -156,10 +150,8 @@ static void a_channel_kept_open_connects_again_later_each_time(void **state)
 }
 
 /* Another connection is open, so the server answers: the try that was put off is made now. */
-static void a_channel_in_a_hurry_connects_at_once(void **state)
+UNIT_TEST_ON(a_channel_in_a_hurry_connects_at_once, struct rig *r)
 {
-    struct rig *r = *state;
-
     fake_redis_refuse(r->fake, true);
     for (unsigned i = 1; i <= 6; i++) {
         attend_until(r, true, &r->failed, i);
@@ -223,9 +215,8 @@ static void *open_in_time(void *arg)
  * The thread that reads the broken connection has not come back yet. A thread that needs a connection gets a new one as
  * soon as the reader has released the old one.
  */
-static void a_call_waits_while_a_broken_connection_is_in_use(void **state)
+UNIT_TEST_ON(a_call_waits_while_a_broken_connection_is_in_use, struct rig *r)
 {
-    struct rig *r = *state;
     struct gate gate = {.clock = {gated_now, gated_wait, gated_poll}};
     const struct dibs__channel_hooks hooks = {r, on_opened, on_failed, on_unattended};
     int64_t deadline = dibs__after_ms(dibs__now(&dibs__system_clock), LIMIT_MS);
@@ -272,9 +263,8 @@ static void a_call_waits_while_a_broken_connection_is_in_use(void **state)
  * A thread that polls by itself has not left the broken connection yet when another one needs the next. Nobody but the
  * scheduler makes that, so it is told when the connection is left.
  */
-static void the_scheduler_replaces_a_broken_connection_once_it_is_left(void **state)
+UNIT_TEST_ON(the_scheduler_replaces_a_broken_connection_once_it_is_left, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__wait_event wait_event;
     struct dibs__error error;
     struct dibs__wait wait;
@@ -305,9 +295,8 @@ static void the_scheduler_replaces_a_broken_connection_once_it_is_left(void **st
     assert_false(wait_echo(r, request, "held"));
 }
 
-static void a_channel_not_kept_open_stays_closed(void **state)
+UNIT_TEST_ON(a_channel_not_kept_open_stays_closed, struct rig *r)
 {
-    struct rig *r = *state;
     struct pollfd fd;
     int64_t deadline;
 
@@ -357,9 +346,8 @@ static void begin_openers(struct rig *r, struct opener pair[2])
     assert_int_equal(r->opened + r->failed, 0);
 }
 
-static void an_opener_in_a_hurry_leaves_the_try_to_the_scheduler(void **state)
+UNIT_TEST_ON(an_opener_in_a_hurry_leaves_the_try_to_the_scheduler, struct rig *r)
 {
-    struct rig *r = *state;
     struct opener pair[2];
 
     begin_openers(r, pair);
@@ -371,9 +359,8 @@ static void an_opener_in_a_hurry_leaves_the_try_to_the_scheduler(void **state)
     assert_true(echoes(r, 1, "word"));
 }
 
-static void the_scheduler_gives_the_try_up_after_the_connect_timeout(void **state)
+UNIT_TEST_ON(the_scheduler_gives_the_try_up_after_the_connect_timeout, struct rig *r)
 {
-    struct rig *r = *state;
     struct opener pair[2];
 
     begin_openers(r, pair);
@@ -389,9 +376,8 @@ static void the_scheduler_gives_the_try_up_after_the_connect_timeout(void **stat
     assert_int_equal(r->opened, 0);
 }
 
-static void a_try_that_fails_is_told_to_all_who_wait_for_it(void **state)
+UNIT_TEST_ON(a_try_that_fails_is_told_to_all_who_wait_for_it, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__link_view view;
     struct dibs__error error = {DIBS_OK, ""};
 
@@ -404,24 +390,4 @@ static void a_try_that_fails_is_told_to_all_who_wait_for_it(void **state)
     assert_int_equal(r->reopened, 0);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(the_scheduler_connects_a_wanted_channel),
-        TEST(the_scheduler_finishes_a_begun_connection_that_is_needed),
-        TEST(a_needed_channel_is_tried_again_soon),
-        TEST(a_failure_tells_whether_the_server_answered),
-        TEST(a_channel_kept_open_connects_again_later_each_time),
-        TEST(a_channel_in_a_hurry_connects_at_once),
-        TEST(a_call_waits_while_a_broken_connection_is_in_use),
-        TEST(the_scheduler_replaces_a_broken_connection_once_it_is_left),
-        TEST(a_channel_not_kept_open_stays_closed),
-        TEST(an_opener_in_a_hurry_leaves_the_try_to_the_scheduler),
-        TEST(the_scheduler_gives_the_try_up_after_the_connect_timeout),
-        TEST(a_try_that_fails_is_told_to_all_who_wait_for_it),
-    };
-
-    return cmocka_run_group_tests_name("channel_open", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

@@ -100,9 +100,8 @@ static void second_waits_for_the_first(struct rig *r, int64_t second_ms)
     moved_clock_await_waiting(&r->clock, 1);
 }
 
-static void a_reply_being_processed_is_waited_for(void **state)
+UNIT_TEST_ON(a_reply_being_processed_is_waited_for, struct rig *r)
 {
-    struct rig *r = *state;
     struct caller pair[2];
 
     begin_held(r, pair, 10 * COMMAND_MS);
@@ -110,9 +109,8 @@ static void a_reply_being_processed_is_waited_for(void **state)
     expect_both(r, pair);
 }
 
-static void a_caller_out_of_time_waits_for_a_reply_being_processed(void **state)
+UNIT_TEST_ON(a_caller_out_of_time_waits_for_a_reply_being_processed, struct rig *r)
 {
-    struct rig *r = *state;
     struct caller pair[2];
 
     begin_held(r, pair, 10);
@@ -121,9 +119,8 @@ static void a_caller_out_of_time_waits_for_a_reply_being_processed(void **state)
 }
 
 /* The scheduler neither gives the connection up nor keeps the processor busy. */
-static void the_scheduler_waits_for_a_reply_being_processed(void **state)
+UNIT_TEST_ON(the_scheduler_waits_for_a_reply_being_processed, struct rig *r)
 {
-    struct rig *r = *state;
     struct caller pair[2];
     int64_t deadline;
 
@@ -159,9 +156,8 @@ static int poll_and_hold(const struct dibs__clock *clock, struct pollfd *fds, nf
 }
 
 /* Poll has woken the reader, which has taken nothing yet. The scheduler does not keep the processor busy meanwhile. */
-static void the_scheduler_pauses_while_a_reader_has_lost_the_processor(void **state)
+UNIT_TEST_ON(the_scheduler_pauses_while_a_reader_has_lost_the_processor, struct rig *r)
 {
-    struct rig *r = *state;
     const struct dibs__clock held = {.now = now_of_rig, .poll = poll_and_hold};
     const struct dibs__channel_hooks hooks = {r, on_opened, on_failed, on_unattended};
     int64_t deadline;
@@ -195,9 +191,8 @@ static void the_scheduler_pauses_while_a_reader_has_lost_the_processor(void **st
 }
 
 /* The wait for a thread that does not go on has an end. */
-static void the_wait_for_a_reply_being_processed_has_an_end(void **state)
+UNIT_TEST_ON(the_wait_for_a_reply_being_processed_has_an_end, struct rig *r)
 {
-    struct rig *r = *state;
     struct caller pair[2];
 
     begin_held(r, pair, 10 * COMMAND_MS);
@@ -210,17 +205,4 @@ static void the_wait_for_a_reply_being_processed_has_an_end(void **state)
     atomic_store(&holds, false);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_reply_being_processed_is_waited_for),
-        TEST(a_caller_out_of_time_waits_for_a_reply_being_processed),
-        TEST(the_scheduler_waits_for_a_reply_being_processed),
-        TEST(the_scheduler_pauses_while_a_reader_has_lost_the_processor),
-        TEST(the_wait_for_a_reply_being_processed_has_an_end),
-    };
-
-    return cmocka_run_group_tests_name("channel_taken", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

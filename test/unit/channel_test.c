@@ -26,7 +26,7 @@ static void attend_until_idle(struct rig *r)
 
 enum { THREADS = 16, ROUNDS = 200 };
 
-static void each_of_many_threads_gets_its_own_replies(void **state)
+UNIT_TEST(each_of_many_threads_gets_its_own_replies)
 {
     let_threads_echo(*state, THREADS, ROUNDS, "", NULL);
 }
@@ -36,14 +36,13 @@ static void read_and_write(struct rig *r)
     dibs__channel_attend(r->channel, false, POLLIN | POLLOUT, moved_clock_now(&r->clock));
 }
 
-static void the_scheduler_reads_beside_many_threads(void **state)
+UNIT_TEST(the_scheduler_reads_beside_many_threads)
 {
     let_threads_echo(*state, THREADS, ROUNDS, "", read_and_write);
 }
 
-static void a_reader_that_leaves_early_passes_the_reading_on(void **state)
+UNIT_TEST_ON(a_reader_that_leaves_early_passes_the_reading_on, struct rig *r)
 {
-    struct rig *r = *state;
     struct caller pair[2];
 
     begin_two(r, pair, 10, 10 * COMMAND_MS);
@@ -57,9 +56,8 @@ static void a_reader_that_leaves_early_passes_the_reading_on(void **state)
     assert_int_equal(fake_redis_accepted(r->fake), 1);
 }
 
-static void a_thread_that_does_not_read_may_leave_early(void **state)
+UNIT_TEST_ON(a_thread_that_does_not_read_may_leave_early, struct rig *r)
 {
-    struct rig *r = *state;
     struct caller pair[2];
 
     begin_two(r, pair, COMMAND_MS, 10);
@@ -71,9 +69,8 @@ static void a_thread_that_does_not_read_may_leave_early(void **state)
     assert_true(stands(r));
 }
 
-static void a_late_reply_is_not_given_to_the_next(void **state)
+UNIT_TEST_ON(a_late_reply_is_not_given_to_the_next, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t serial = open_now(r);
     struct dibs__error error;
     redisReply *reply;
@@ -95,9 +92,8 @@ static void a_late_reply_is_not_given_to_the_next(void **state)
     assert_int_equal(fake_redis_accepted(r->fake), 1);
 }
 
-static void the_scheduler_reads_what_nobody_waits_for(void **state)
+UNIT_TEST_ON(the_scheduler_reads_what_nobody_waits_for, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t serial = open_now(r);
     struct dibs__error error;
     redisReply *reply;
@@ -115,9 +111,8 @@ static void the_scheduler_reads_what_nobody_waits_for(void **state)
 
 /* ----------------------------------------------------------------- scheduler */
 
-static void submitted_commands_are_answered_once_and_in_order(void **state)
+UNIT_TEST_ON(submitted_commands_are_answered_once_and_in_order, struct rig *r)
 {
-    struct rig *r = *state;
     struct submits all;
     struct submitted list[SUBMITS];
 
@@ -129,9 +124,8 @@ static void submitted_commands_are_answered_once_and_in_order(void **state)
     assert_int_equal(dibs__channel_load(r->channel), 0);
 }
 
-static void submitted_commands_fail_once_and_in_order_when_the_link_breaks(void **state)
+UNIT_TEST_ON(submitted_commands_fail_once_and_in_order_when_the_link_breaks, struct rig *r)
 {
-    struct rig *r = *state;
     struct submits all;
     struct submitted list[SUBMITS];
     uint64_t serial = open_now(r);
@@ -146,9 +140,8 @@ static void submitted_commands_fail_once_and_in_order_when_the_link_breaks(void 
     assert_int_equal(all.broken, SUBMITS);
 }
 
-static void the_end_of_the_channel_fails_what_is_in_flight(void **state)
+UNIT_TEST_ON(the_end_of_the_channel_fails_what_is_in_flight, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t serial = open_now(r);
     struct echo echo;
     atomic_uint broken = 0;
@@ -173,10 +166,9 @@ static struct dibs__request *send_telling_first(struct rig *r, uint64_t serial, 
 }
 
 /* The reply to the PING is dropped, whatever it says. */
-static void a_command_that_tells_first_goes_behind_a_ping(void **state)
+UNIT_TEST_ON(a_command_that_tells_first_goes_behind_a_ping, struct rig *r)
 {
     static const char *const answers[] = {"+PONG\r\n", "-NOPERM no right to PING\r\n"};
-    struct rig *r = *state;
     uint64_t serial = open_now(r);
     struct dibs__error error;
 
@@ -194,9 +186,8 @@ static void a_command_that_tells_first_goes_behind_a_ping(void **state)
 }
 
 /* The connection breaks behind the reply to the PING: whether the command was executed is not known. */
-static void a_command_whose_ping_alone_is_answered_is_in_doubt(void **state)
+UNIT_TEST_ON(a_command_whose_ping_alone_is_answered_is_in_doubt, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t serial = open_now(r);
     struct dibs__error error;
     redisReply *reply;
@@ -213,9 +204,8 @@ static void a_command_whose_ping_alone_is_answered_is_in_doubt(void **state)
     assert_true(unknown);
 }
 
-static void the_clock_of_another_connection_is_not_taken(void **state)
+UNIT_TEST_ON(the_clock_of_another_connection_is_not_taken, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__link_view view;
     uint64_t serial = open_now(r);
 
@@ -231,9 +221,8 @@ static void the_clock_of_another_connection_is_not_taken(void **state)
  * A reply that is read late shows a time that has passed. A client that relied on it would send requests that are
  * already too late.
  */
-static void a_reply_that_is_read_late_sets_no_clock_back(void **state)
+UNIT_TEST_ON(a_reply_that_is_read_late_sets_no_clock_back, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t serial = open_now(r);
     struct dibs__link_view view;
 
@@ -243,9 +232,8 @@ static void a_reply_that_is_read_late_sets_no_clock_back(void **state)
     assert_int_equal(view.server_ahead_us, 1000);
 }
 
-static void a_server_clocks_bound_can_only_be_lowered(void **state)
+UNIT_TEST_ON(a_server_clocks_bound_can_only_be_lowered, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t serial = open_now(r);
     struct dibs__link_view view;
 
@@ -259,26 +247,4 @@ static void a_server_clocks_bound_can_only_be_lowered(void **state)
     assert_int_equal(view.server_ahead_us, -500);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(each_of_many_threads_gets_its_own_replies),
-        TEST(the_scheduler_reads_beside_many_threads),
-        TEST(a_reader_that_leaves_early_passes_the_reading_on),
-        TEST(a_thread_that_does_not_read_may_leave_early),
-        TEST(a_late_reply_is_not_given_to_the_next),
-        TEST(the_scheduler_reads_what_nobody_waits_for),
-        TEST(submitted_commands_are_answered_once_and_in_order),
-        TEST(submitted_commands_fail_once_and_in_order_when_the_link_breaks),
-        TEST(the_end_of_the_channel_fails_what_is_in_flight),
-        TEST(a_command_that_tells_first_goes_behind_a_ping),
-        TEST(a_command_whose_ping_alone_is_answered_is_in_doubt),
-        TEST(the_clock_of_another_connection_is_not_taken),
-        TEST(a_reply_that_is_read_late_sets_no_clock_back),
-        TEST(a_server_clocks_bound_can_only_be_lowered),
-    };
-
-    return cmocka_run_group_tests_name("channel", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

@@ -106,10 +106,8 @@ static unsigned join(pthread_t thread)
     return (unsigned)(uintptr_t)over;
 }
 
-static void the_first_reply_ends_the_wait_whichever_server_sends_it(void **state)
+UNIT_TEST_ON(the_first_reply_ends_the_wait_whichever_server_sends_it, struct rigs *all)
 {
-    struct rigs *all = *state;
-
     for (int i = 0; i < CHANNELS; i++)
         send_held(all, i, "here");
     for (int i = CHANNELS - 1; i >= 0; i--) {
@@ -122,9 +120,8 @@ static void the_first_reply_ends_the_wait_whichever_server_sends_it(void **state
     }
 }
 
-static void the_end_of_a_connection_ends_the_wait(void **state)
+UNIT_TEST_ON(the_end_of_a_connection_ends_the_wait, struct rigs *all)
 {
-    struct rigs *all = *state;
     struct dibs__error why = {DIBS_OK, ""};
     redisReply *reply;
     bool unknown;
@@ -143,10 +140,8 @@ static void the_end_of_a_connection_ends_the_wait(void **state)
 }
 
 /* The command timeout, for which the thread need not be told of. */
-static void the_command_timeout_ends_the_wait(void **state)
+UNIT_TEST_ON(the_command_timeout_ends_the_wait, struct rigs *all)
 {
-    struct rigs *all = *state;
-
     send_held(all, 0, "late");
     pthread_t thread = begin_waiting(all);
     moved_clock_advance(&all->rigs[0].clock, MS(COMMAND_MS));
@@ -156,9 +151,8 @@ static void the_command_timeout_ends_the_wait(void **state)
     assert_true(wait_echo(&all->rigs[0], all->requests[0], "late")); /* it came before anybody looked */
 }
 
-static void a_reply_that_another_thread_reads_ends_the_wait(void **state)
+UNIT_TEST_ON(a_reply_that_another_thread_reads_ends_the_wait, struct rigs *all)
 {
-    struct rigs *all = *state;
     struct rig *r = &all->rigs[1];
     uint64_t serial = open_now(r);
     struct caller reader = {.r = r, .text = "reader", .serial = serial, .deadline = after(r, COMMAND_MS)};
@@ -181,9 +175,8 @@ static void a_reply_that_another_thread_reads_ends_the_wait(void **state)
 }
 
 /* A thread that has the reading role reads for others, and leaves it to them when it waits no more. */
-static void the_reading_goes_to_another_thread_when_a_wait_ends(void **state)
+UNIT_TEST_ON(the_reading_goes_to_another_thread_when_a_wait_ends, struct rigs *all)
 {
-    struct rigs *all = *state;
     struct rig *r = &all->rigs[0];
 
     send_held(all, 0, "left");
@@ -205,10 +198,9 @@ static void the_reading_goes_to_another_thread_when_a_wait_ends(void **state)
  * Behind so many newer requests that nobody waits for, the thread is not looked for: the scheduler reads for it. Else
  * each of thousands of requests that end would look at all the others.
  */
-static void the_scheduler_reads_for_a_thread_with_many_newer_requests_beside_it(void **state)
+UNIT_TEST_ON(the_scheduler_reads_for_a_thread_with_many_newer_requests_beside_it, struct rigs *all)
 {
     static const unsigned counts[] = {10, 100};
-    struct rigs *all = *state;
     struct rig *r = &all->rigs[0];
 
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
@@ -238,9 +230,8 @@ static void the_scheduler_reads_for_a_thread_with_many_newer_requests_beside_it(
 }
 
 /* It is woken where it waits, which is in poll(2) on another channel. */
-static void the_next_to_read_is_woken_wherever_it_waits(void **state)
+UNIT_TEST_ON(the_next_to_read_is_woken_wherever_it_waits, struct rigs *all)
 {
-    struct rigs *all = *state;
     struct rig *r = &all->rigs[1];
     uint64_t serial = open_now(r);
     struct caller reader = {.r = r, .text = "reader", .serial = serial, .deadline = after(r, 10)};
@@ -263,9 +254,8 @@ static void the_next_to_read_is_woken_wherever_it_waits(void **state)
 }
 
 /* No other thread can wake one that polls. The scheduler reads. */
-static void without_a_descriptor_the_scheduler_reads(void **state)
+UNIT_TEST_ON(without_a_descriptor_the_scheduler_reads, struct rigs *all)
 {
-    struct rigs *all = *state;
     struct rig *r = &all->rigs[0];
     struct rlimit limit, none;
 
@@ -326,18 +316,16 @@ static void expect_told(struct rigs *all, struct telling *telling)
 }
 
 /* The scheduler reads, and has the wait event told, by which no thread waits. */
-static void a_wait_event_that_tells_is_told_of_the_reply(void **state)
+UNIT_TEST_ON(a_wait_event_that_tells_is_told_of_the_reply, struct rigs *all)
 {
-    struct rigs *all = *state;
     struct telling telling;
 
     watch_held(all, &telling);
     expect_told(all, &telling);
 }
 
-static void what_is_watched_is_read_when_a_thread_reads_no_more(void **state)
+UNIT_TEST_ON(what_is_watched_is_read_when_a_thread_reads_no_more, struct rigs *all)
 {
-    struct rigs *all = *state;
     struct rig *r = &all->rigs[0];
     struct dibs__wait wait;
     struct dibs__error error;
@@ -399,26 +387,23 @@ static enum dibs__opening wait_for_link(struct rig *r, const atomic_uint *ended)
     return o.state;
 }
 
-static void a_connection_that_stands_ends_the_wait_for_it(void **state)
+UNIT_TEST_ON(a_connection_that_stands_ends_the_wait_for_it, struct rigs *all)
 {
-    struct rigs *all = *state;
     struct rig *r = &all->rigs[0];
 
     assert_int_equal(wait_for_link(r, &r->opened), DIBS__OPENING_DONE);
 }
 
-static void a_try_that_fails_ends_the_wait_for_the_connection(void **state)
+UNIT_TEST_ON(a_try_that_fails_ends_the_wait_for_the_connection, struct rigs *all)
 {
-    struct rigs *all = *state;
     struct rig *r = &all->rigs[0];
 
     fake_redis_refuse(r->fake, true);
     assert_int_equal(wait_for_link(r, &r->failed), DIBS__OPENING_FAILED);
 }
 
-static void a_wait_for_a_connection_can_be_ended(void **state)
+UNIT_TEST_ON(a_wait_for_a_connection_can_be_ended, struct rigs *all)
 {
-    struct rigs *all = *state;
     struct rig *r = &all->rigs[0];
     unsigned tries = dibs__channel_need(r->channel);
 
@@ -432,25 +417,4 @@ static void a_wait_for_a_connection_can_be_ended(void **state)
         assert_null(all->waits[i].end);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup_all, teardown_all)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(the_first_reply_ends_the_wait_whichever_server_sends_it),
-        TEST(the_end_of_a_connection_ends_the_wait),
-        TEST(the_command_timeout_ends_the_wait),
-        TEST(a_reply_that_another_thread_reads_ends_the_wait),
-        TEST(the_reading_goes_to_another_thread_when_a_wait_ends),
-        TEST(the_scheduler_reads_for_a_thread_with_many_newer_requests_beside_it),
-        TEST(the_next_to_read_is_woken_wherever_it_waits),
-        TEST(without_a_descriptor_the_scheduler_reads),
-        TEST(a_wait_event_that_tells_is_told_of_the_reply),
-        TEST(what_is_watched_is_read_when_a_thread_reads_no_more),
-        TEST(a_connection_that_stands_ends_the_wait_for_it),
-        TEST(a_try_that_fails_ends_the_wait_for_the_connection),
-        TEST(a_wait_for_a_connection_can_be_ended),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(setup_all, teardown_all)

@@ -16,7 +16,7 @@
 
 static const struct dibs__clock *const real = &dibs__system_clock;
 
-static void adding_ms_never_overflows(void **state)
+UNIT_TEST(adding_ms_never_overflows)
 {
     static const struct {
         int64_t base, ms, sum;
@@ -36,7 +36,7 @@ static void adding_ms_never_overflows(void **state)
         assert_int_equal(dibs__after_ms(rows[i].base, rows[i].ms), rows[i].sum);
 }
 
-static void time_left_is_rounded_up(void **state)
+UNIT_TEST(time_left_is_rounded_up)
 {
     static const struct {
         int64_t deadline, now, ms;
@@ -49,7 +49,7 @@ static void time_left_is_rounded_up(void **state)
         assert_int_equal(dibs__ms_until(rows[i].deadline, rows[i].now), rows[i].ms);
 }
 
-static void the_clock_never_goes_back(void **state)
+UNIT_TEST(the_clock_never_goes_back)
 {
     int64_t last = dibs__now(real);
 
@@ -61,7 +61,7 @@ static void the_clock_never_goes_back(void **state)
     }
 }
 
-static void waiting_ends_at_the_deadline_and_not_before(void **state)
+UNIT_TEST(waiting_ends_at_the_deadline_and_not_before)
 {
     struct dibs__mutex mutex = DIBS__MUTEX_INITIALIZER;
     pthread_cond_t cond;
@@ -77,7 +77,7 @@ static void waiting_ends_at_the_deadline_and_not_before(void **state)
     pthread_cond_destroy(&cond);
 }
 
-static void polling_ends_when_something_is_ready_or_at_the_deadline(void **state)
+UNIT_TEST(polling_ends_when_something_is_ready_or_at_the_deadline)
 {
     int ends[2];
 
@@ -129,7 +129,7 @@ static bool is_over(void *arg)
 }
 
 /* While the machine is suspended, the time of poll(2) stands still; that of the leases does not. */
-static void polling_notices_that_the_machine_was_suspended(void **state)
+UNIT_TEST(polling_notices_that_the_machine_was_suspended)
 {
     struct sleep sleep = {.over = false};
     actor *sleeper = actor_start();
@@ -150,18 +150,4 @@ static void polling_notices_that_the_machine_was_suspended(void **state)
 }
 #endif
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(adding_ms_never_overflows),
-        cmocka_unit_test(time_left_is_rounded_up),
-        cmocka_unit_test(the_clock_never_goes_back),
-        cmocka_unit_test(waiting_ends_at_the_deadline_and_not_before),
-        cmocka_unit_test(polling_ends_when_something_is_ready_or_at_the_deadline),
-#ifdef __linux__
-        cmocka_unit_test(polling_notices_that_the_machine_was_suspended),
-#endif
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, NULL)

@@ -58,7 +58,7 @@ static int end(void **state)
 
 /* --------------------------------------------------------------------- the way */
 
-static void an_operation_goes_to_the_node_that_has_the_slot(void **state)
+UNIT_TEST(an_operation_goes_to_the_node_that_has_the_slot)
 {
     static const char *const names[] = {"x", "y", "z"};
 
@@ -76,7 +76,7 @@ static void an_operation_goes_to_the_node_that_has_the_slot(void **state)
     assert_false(atomic_load(&scene.cluster->map_wanted));
 }
 
-static void an_operation_follows_where_nodes_send_it(void **state)
+UNIT_TEST(an_operation_follows_where_nodes_send_it)
 {
     node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_MOVED, 1);
     node_says(1, DIBS_UNAVAILABLE, DIBS__REDIRECT_ASK, 2);
@@ -88,9 +88,10 @@ static void an_operation_follows_where_nodes_send_it(void **state)
 }
 
 /* Two nodes may each name the other while a slot changes hands; from the third step on there are pauses. */
-static void an_operation_in_a_circle_is_given_up(void **state)
+UNIT_TEST(an_operation_in_a_circle_is_given_up)
 {
     for (int waits = 0; waits < 2; waits++) {
+        end(state);
         setup_cluster(state);
         node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_MOVED, 1);
         node_says(1, DIBS_UNAVAILABLE, DIBS__REDIRECT_MOVED, 0);
@@ -98,11 +99,10 @@ static void an_operation_in_a_circle_is_given_up(void **state)
         assert_int_equal(scene.nodes[0].finished + scene.nodes[1].finished, 1 + HOPS_MAX);
         assert_int_equal(scene.sleep_count, waits ? 0 : HOPS_MAX - 2); /* a waiter asks again anyway */
         assert_true(atomic_load(&scene.cluster->map_wanted));
-        end(state);
     }
 }
 
-static void a_slot_in_motion_is_asked_again_until_it_has_moved(void **state)
+UNIT_TEST(a_slot_in_motion_is_asked_again_until_it_has_moved)
 {
     for (int i = 0; i < 8; i++) /* that is no circle, however often */
         node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_AGAIN, 0);
@@ -113,7 +113,7 @@ static void a_slot_in_motion_is_asked_again_until_it_has_moved(void **state)
     assert_int_equal(scene.sleep_count, 8);
 }
 
-static void a_slot_that_moves_for_ever_is_waited_for_until_the_deadline(void **state)
+UNIT_TEST(a_slot_that_moves_for_ever_is_waited_for_until_the_deadline)
 {
     node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_AGAIN, 0);
     int64_t began = the_time;
@@ -126,7 +126,7 @@ static void a_slot_that_moves_for_ever_is_waited_for_until_the_deadline(void **s
 }
 
 /* While a slot moves, the node to which it goes may be named by the map before the other one says so. */
-static void an_operation_asks_again_where_the_map_says(void **state)
+UNIT_TEST(an_operation_asks_again_where_the_map_says)
 {
     node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_ASK, 1);
     node_says(1, DIBS_UNAVAILABLE, DIBS__REDIRECT_AGAIN, 0);
@@ -147,7 +147,7 @@ static void third_gets_it(void)
 }
 
 /* Where the node that has failed has an heir by now, that one is asked. Who can be asked again later does not wait. */
-static void a_failed_node_may_have_an_heir(void **state)
+UNIT_TEST(a_failed_node_may_have_an_heir)
 {
     static const struct {
         enum dibs__op_kind kind;
@@ -156,6 +156,7 @@ static void a_failed_node_may_have_an_heir(void **state)
                 {DIBS__OP_ASK, true, false},   {DIBS__OP_FORCE, false, false},  {DIBS__OP_FORGET, false, false}};
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        end(state);
         setup_cluster(state);
         scene.sleeps = third_gets_it;
         node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_NONE, 0);
@@ -165,12 +166,11 @@ static void a_failed_node_may_have_an_heir(void **state)
         assert_status(rows[i].finds ? DIBS_OK : DIBS_UNAVAILABLE, finish(&op));
         assert_int_equal(scene.nodes[2].finished, rows[i].finds);
         assert_int_equal(scene.sleep_count, rows[i].finds);
-        end(state);
     }
 }
 
 /* A release waits for one until its deadline, the others only so long as it takes to ask for the map. */
-static void an_heir_is_waited_for(void **state)
+UNIT_TEST(an_heir_is_waited_for)
 {
     node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_NONE, 0);
     int64_t began = the_time;
@@ -194,7 +194,7 @@ static void an_heir_is_waited_for(void **state)
 }
 
 /* The node can be reached: it is its replicas that are too few. */
-static void what_was_not_confirmed_by_replicas_has_no_heir(void **state)
+UNIT_TEST(what_was_not_confirmed_by_replicas_has_no_heir)
 {
     scene.nodes[0].why = DIBS__WHY_TOO_FEW_REPLICAS;
     node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_NONE, 0);
@@ -204,7 +204,7 @@ static void what_was_not_confirmed_by_replicas_has_no_heir(void **state)
 
 /* ------------------------------------------------------------------ no such node */
 
-static void a_slot_without_a_node_is_told_of(void **state)
+UNIT_TEST(a_slot_without_a_node_is_told_of)
 {
     char wanted[64];
 
@@ -235,7 +235,7 @@ static void a_slot_without_a_node_is_told_of(void **state)
 }
 
 #if CAN_FAIL
-static void an_operation_without_memory_uses_no_node(void **state)
+UNIT_TEST(an_operation_without_memory_uses_no_node)
 {
     fails_here = true;
     atomic_store(&fail_at, 1);
@@ -257,7 +257,7 @@ static uint64_t used_by_attempt(void)
 }
 
 /* Its place in the queue goes with the slot; the node that knows of it stays in use. */
-static void an_attempt_comes_along_with_its_slot(void **state)
+UNIT_TEST(an_attempt_comes_along_with_its_slot)
 {
     struct dibs__op op = ask("x", true);
     node_says(0, DIBS_BUSY, DIBS__REDIRECT_NONE, 0);
@@ -278,7 +278,7 @@ static void an_attempt_comes_along_with_its_slot(void **state)
 }
 
 /* The slot has moved before the ask is begun: whether the token can go along is found out when it is finished. */
-static void an_attempt_of_another_node_is_not_begun(void **state)
+UNIT_TEST(an_attempt_of_another_node_is_not_begun)
 {
     assert_status(DIBS_OK, carry_out(ask("x", true)));
     give_slot("x", 2);
@@ -291,7 +291,7 @@ static void an_attempt_of_another_node_is_not_begun(void **state)
 }
 
 /* It can be asked there again, since nothing has moved. */
-static void an_attempt_in_doubt_stays_at_its_node(void **state)
+UNIT_TEST(an_attempt_in_doubt_stays_at_its_node)
 {
     static const char somebody[] = "";
 
@@ -306,7 +306,7 @@ static void an_attempt_in_doubt_stays_at_its_node(void **state)
 }
 
 /* An ask that may still arrive at the first node: the token is retired, beginning there. */
-static void an_attempt_in_doubt_does_not_come_along(void **state)
+UNIT_TEST(an_attempt_in_doubt_does_not_come_along)
 {
     static const char somebody[] = "";
 
@@ -325,7 +325,7 @@ static void an_attempt_in_doubt_does_not_come_along(void **state)
 }
 
 /* The release goes on, and says of the next attempt that its token is retired. */
-static void a_release_asks_for_no_attempt_in_doubt(void **state)
+UNIT_TEST(a_release_asks_for_no_attempt_in_doubt)
 {
     static const char somebody[] = "";
 
@@ -351,7 +351,7 @@ static void a_release_asks_for_no_attempt_in_doubt(void **state)
 }
 
 /* Only its answer may have told of it so far. */
-static void the_server_of_a_node_is_known_from_its_first_grant(void **state)
+UNIT_TEST(the_server_of_a_node_is_known_from_its_first_grant)
 {
     scene.nodes[0].server = 7;
     node_says(0, DIBS_BUSY, DIBS__REDIRECT_NONE, 0);
@@ -371,7 +371,7 @@ static void the_server_of_a_node_is_known_from_its_first_grant(void **state)
 
 /* ------------------------------------------------------------------ one name */
 
-static void who_tells_when_a_lock_is_free_is_noted(void **state)
+UNIT_TEST(who_tells_when_a_lock_is_free_is_noted)
 {
     scene.nodes[1].on = 3;
     uint64_t since = scene.base->ops->tell_when_free(scene.base, "y", 0);
@@ -387,7 +387,7 @@ static void who_tells_when_a_lock_is_free_is_noted(void **state)
 }
 
 /* While a slot moves, changes at the other node are not told. */
-static void a_lease_is_not_kept_while_its_slot_moves(void **state)
+UNIT_TEST(a_lease_is_not_kept_while_its_slot_moves)
 {
     unsigned slot;
 
@@ -401,7 +401,7 @@ static void a_lease_is_not_kept_while_its_slot_moves(void **state)
     assert_false(scene.base->ops->can_keep(scene.base, "y"));
 }
 
-static void a_thread_listens_at_the_node_of_the_name(void **state)
+UNIT_TEST(a_thread_listens_at_the_node_of_the_name)
 {
     struct dibs__wait_event wait_event;
 
@@ -430,7 +430,7 @@ static void reports_reach(unsigned place, bool up)
     to.reachable(to.source, up, "it was cut");
 }
 
-static void a_cluster_is_out_of_reach_where_all_its_nodes_are(void **state)
+UNIT_TEST(a_cluster_is_out_of_reach_where_all_its_nodes_are)
 {
     reports_reach(0, true);
     assert_false(atomic_load(&scene.cluster->map_wanted));
@@ -461,7 +461,7 @@ static void reports_watching(unsigned place, bool on)
     to.watching(to.source, on);
 }
 
-static void changes_are_told_while_any_node_tells_them(void **state)
+UNIT_TEST(changes_are_told_while_any_node_tells_them)
 {
     reports_watching(1, true);
     assert_true(scene.on == 1 && scene.off == 0);
@@ -478,7 +478,7 @@ static void changes_are_told_while_any_node_tells_them(void **state)
 }
 
 /* The node that has the slot gives it back. */
-static void a_grant_that_nobody_wants_is_retracted(void **state)
+UNIT_TEST(a_grant_that_nobody_wants_is_retracted)
 {
     const struct dibs__grant grant = {.name = "y", .token = "dibs:token", .number = 1, .fence = 7};
 
@@ -492,7 +492,7 @@ static void a_grant_that_nobody_wants_is_retracted(void **state)
     assert_int_equal(scene.nodes[2].retracted, 0);
 }
 
-static void a_redirection_corrects_the_map(void **state)
+UNIT_TEST(a_redirection_corrects_the_map)
 {
     unsigned slot;
 
@@ -515,38 +515,4 @@ static void a_redirection_corrects_the_map(void **state)
     assert_false(hooks->is_away(hooks->context, "x"));
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup_cluster, end)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(an_operation_goes_to_the_node_that_has_the_slot),
-        TEST(an_operation_follows_where_nodes_send_it),
-        cmocka_unit_test(an_operation_in_a_circle_is_given_up),
-        TEST(a_slot_in_motion_is_asked_again_until_it_has_moved),
-        TEST(a_slot_that_moves_for_ever_is_waited_for_until_the_deadline),
-        TEST(an_operation_asks_again_where_the_map_says),
-        cmocka_unit_test(a_failed_node_may_have_an_heir),
-        TEST(an_heir_is_waited_for),
-        TEST(what_was_not_confirmed_by_replicas_has_no_heir),
-        TEST(a_slot_without_a_node_is_told_of),
-#if CAN_FAIL
-        TEST(an_operation_without_memory_uses_no_node),
-#endif
-        TEST(an_attempt_comes_along_with_its_slot),
-        TEST(an_attempt_of_another_node_is_not_begun),
-        TEST(an_attempt_in_doubt_stays_at_its_node),
-        TEST(an_attempt_in_doubt_does_not_come_along),
-        TEST(a_release_asks_for_no_attempt_in_doubt),
-        TEST(the_server_of_a_node_is_known_from_its_first_grant),
-        TEST(who_tells_when_a_lock_is_free_is_noted),
-        TEST(a_lease_is_not_kept_while_its_slot_moves),
-        TEST(a_thread_listens_at_the_node_of_the_name),
-        TEST(a_cluster_is_out_of_reach_where_all_its_nodes_are),
-        TEST(changes_are_told_while_any_node_tells_them),
-        TEST(a_grant_that_nobody_wants_is_retracted),
-        TEST(a_redirection_corrects_the_map),
-    };
-
-    return cmocka_run_group_tests_name("cluster_ops", tests, NULL, NULL);
-}
+UNIT_TESTS(setup_cluster, end)

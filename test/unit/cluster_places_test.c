@@ -27,7 +27,7 @@ static void take_all_places(void)
         assert_ptr_equal(dibs__node_at(scene.cluster, "h", 1000 + i), node_at(i));
 }
 
-static void a_node_has_one_place(void **state)
+UNIT_TEST(a_node_has_one_place)
 {
     assert_ptr_equal(dibs__node_at(scene.cluster, "b", 2), node_at(1));
     assert_ptr_equal(dibs__node_at(scene.cluster, "b", 3), node_at(3)); /* another port, or another host */
@@ -39,7 +39,7 @@ static void a_node_has_one_place(void **state)
 }
 
 /* That of a node that is closed, and that the map does not name; a host of the URL keeps its own. */
-static void a_place_is_given_again(void **state)
+UNIT_TEST(a_place_is_given_again)
 {
     take_all_places();
     assert_ptr_equal(dibs__node_at(scene.cluster, "i", 1), node_at(3));
@@ -55,7 +55,7 @@ static void a_place_is_given_again(void **state)
     dibs__node_unuse(node_at(4));
 }
 
-static void a_node_is_opened_by_its_first_user_and_closed_without_any(void **state)
+UNIT_TEST(a_node_is_opened_by_its_first_user_and_closed_without_any)
 {
     struct dibs__node *node = dibs__node_at(scene.cluster, "h", 4);
     unsigned wakes = scene.wakes;
@@ -80,7 +80,7 @@ static void a_node_is_opened_by_its_first_user_and_closed_without_any(void **sta
     dibs__node_unuse(node);
 }
 
-static void who_has_no_place_or_is_being_closed_is_not_used(void **state)
+UNIT_TEST(who_has_no_place_or_is_being_closed_is_not_used)
 {
     assert_false(dibs__node_use(node_at(NODES)));
     struct dibs__node *node = dibs__node_at(scene.cluster, "h", 4);
@@ -122,14 +122,14 @@ static struct dibs__node *open_fourth(void)
     return node;
 }
 
-static void a_node_that_is_not_needed_is_closed_after_a_while(void **state)
+UNIT_TEST(a_node_that_is_not_needed_is_closed_after_a_while)
 {
     assert_int_equal(closes_in(open_fourth()), IDLE_MS);
     attend();
     assert_true(scene.cluster->tidy_at == DIBS__NEVER); /* there is no other */
 }
 
-static void a_node_that_is_needed_stays_open(void **state)
+UNIT_TEST(a_node_that_is_needed_stays_open)
 {
     struct dibs__node *node = open_fourth();
     atomic_store(&node->in_map, true);
@@ -148,7 +148,7 @@ static void a_node_that_is_needed_stays_open(void **state)
 }
 
 /* The time without a user counts from its last use. */
-static void a_use_begins_the_time_anew(void **state)
+UNIT_TEST(a_use_begins_the_time_anew)
 {
     struct dibs__node *node = open_fourth();
     scene.cluster->map_due = DIBS__NEVER;
@@ -161,7 +161,7 @@ static void a_use_begins_the_time_anew(void **state)
     assert_int_equal(closes_in(node), IDLE_MS);
 }
 
-static void changes_of_the_map_are_told_once(void **state)
+UNIT_TEST(changes_of_the_map_are_told_once)
 {
     attend();
     assert_int_equal(scene.ask_agains + scene.moved, 0);
@@ -185,7 +185,7 @@ static void changes_of_the_map_are_told_once(void **state)
     assert_true(scene.ask_agains == 2 && scene.moved == 2 && scene.on == 1);
 }
 
-static void each_node_attends_to_its_own_descriptors(void **state)
+UNIT_TEST(each_node_attends_to_its_own_descriptors)
 {
     for (size_t i = 0; i < NODES; i++)
         scene.nodes[i].fd_count = i == 1 ? 0 : i + 1;
@@ -210,7 +210,7 @@ static void each_node_attends_to_its_own_descriptors(void **state)
     assert_true(deadline == the_time + 1);
 }
 
-static void where_several_hosts_are_named_one_may_fail(void **state)
+UNIT_TEST(where_several_hosts_are_named_one_may_fail)
 {
     scene.nodes[0].connects = DIBS_UNAVAILABLE;
     assert_status(DIBS_OK, scene.base->ops->connect(scene.base, false, &error));
@@ -238,7 +238,7 @@ static dibs_status walk(void)
     return scene.base->ops->walk(scene.base, &how, &error);
 }
 
-static void each_master_is_walked_over_once(void **state)
+UNIT_TEST(each_master_is_walked_over_once)
 {
     divide_slots(NODES);
     int64_t began = the_time;
@@ -259,7 +259,7 @@ static void third_has_all(void)
 }
 
 /* It may have an heir soon. */
-static void a_master_that_does_not_answer_is_waited_for(void **state)
+UNIT_TEST(a_master_that_does_not_answer_is_waited_for)
 {
     divide_slots(NODES);
     scene.nodes[1].walks = DIBS_UNAVAILABLE;
@@ -276,7 +276,7 @@ static void a_master_that_does_not_answer_is_waited_for(void **state)
 }
 
 /* Each has a command timeout of its own, from the last that answered. */
-static void a_slot_without_a_master_is_waited_for(void **state)
+UNIT_TEST(a_slot_without_a_master_is_waited_for)
 {
     divide_slots(NODES);
     atomic_store(&scene.cluster->owners[100], DIBS__NO_NODE);
@@ -319,7 +319,7 @@ static void expect_told(dibs_verdict verdict, const char *text)
     assert_that(strncmp(told.text, text, strlen(text)) == 0, "%s", told.text);
 }
 
-static void each_master_is_examined_once_and_the_slots_are_counted(void **state)
+UNIT_TEST(each_master_is_examined_once_and_the_slots_are_counted)
 {
     divide_slots(3);
     expect_told(DIBS_VERDICT_OK, "Each slot has a master; there are 3 masters.");
@@ -337,26 +337,4 @@ static void each_master_is_examined_once_and_the_slots_are_counted(void **state)
     assert_int_equal(told.count, 0);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup_cluster, teardown_cluster)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_node_has_one_place),
-        TEST(a_place_is_given_again),
-        TEST(a_node_is_opened_by_its_first_user_and_closed_without_any),
-        TEST(who_has_no_place_or_is_being_closed_is_not_used),
-        TEST(a_node_that_is_not_needed_is_closed_after_a_while),
-        TEST(a_node_that_is_needed_stays_open),
-        TEST(a_use_begins_the_time_anew),
-        TEST(changes_of_the_map_are_told_once),
-        TEST(each_node_attends_to_its_own_descriptors),
-        TEST(where_several_hosts_are_named_one_may_fail),
-        TEST(each_master_is_walked_over_once),
-        TEST(a_master_that_does_not_answer_is_waited_for),
-        TEST(a_slot_without_a_master_is_waited_for),
-        TEST(each_master_is_examined_once_and_the_slots_are_counted),
-    };
-
-    return cmocka_run_group_tests_name("cluster_places", tests, NULL, NULL);
-}
+UNIT_TESTS(setup_cluster, teardown_cluster)

@@ -14,7 +14,7 @@ static bool read_push(struct dibs__pushed *out, const char *prefix, const char *
     return dibs__push_read(out, prefix, text, strlen(text));
 }
 
-static void a_pushed_grant_is_parsed(void **state)
+UNIT_TEST(a_pushed_grant_is_parsed)
 {
     struct dibs__pushed pushed;
 
@@ -31,7 +31,7 @@ static void a_pushed_grant_is_parsed(void **state)
     assert_int_equal(pushed.grant.fence, 0);
 }
 
-static void a_message_that_is_no_push_is_refused(void **state)
+UNIT_TEST(a_message_that_is_no_push_is_refused)
 {
     static const char *const texts[] = {
         "",
@@ -68,7 +68,7 @@ static void a_message_that_is_no_push_is_refused(void **state)
         assert_that(!read_push(&pushed, "lock:", texts[i]), "%s", texts[i]);
 }
 
-static void a_push_with_a_nul_is_refused(void **state)
+UNIT_TEST(a_push_with_a_nul_is_refused)
 {
     static const char text[] = "1 2 1 tlock:a\0b";
     struct dibs__pushed pushed;
@@ -78,7 +78,7 @@ static void a_push_with_a_nul_is_refused(void **state)
 }
 
 /* The longest name and token fit, one byte more does not. */
-static void pushes_at_the_limits_are_parsed(void **state)
+UNIT_TEST(pushes_at_the_limits_are_parsed)
 {
     char text[1024];
     struct dibs__pushed pushed;
@@ -93,14 +93,4 @@ static void pushes_at_the_limits_are_parsed(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_pushed_grant_is_parsed),
-        cmocka_unit_test(a_message_that_is_no_push_is_refused),
-        cmocka_unit_test(a_push_with_a_nul_is_refused),
-        cmocka_unit_test(pushes_at_the_limits_are_parsed),
-    };
-
-    return cmocka_run_group_tests_name("codec_push", tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, NULL)

@@ -58,9 +58,8 @@ static dibs_status step_to_the_end(struct rig *r, struct dibs__connector *connec
 
 /* ------------------------------------------------------------------- one try */
 
-static void a_stepped_try_makes_a_link(void **state)
+UNIT_TEST_ON(a_stepped_try_makes_a_link, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__connector connector = connector_for(r, LONG_MS);
 
     for (int i = 0; i < 2; i++) {
@@ -73,9 +72,8 @@ static void a_stepped_try_makes_a_link(void **state)
 }
 
 /* A caller past its deadline leaves the try as it is; another goes on with it. */
-static void a_callers_deadline_does_not_end_a_try(void **state)
+UNIT_TEST_ON(a_callers_deadline_does_not_end_a_try, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__connector connector = connector_for(r, LONG_MS);
 
     fake_redis_hold(r->fake, true);
@@ -97,9 +95,8 @@ static void expect_given_up(struct rig *r, const struct dibs__connector *connect
 }
 
 /* The time ends by the clock, whatever poll(2) waits for. */
-static void a_stepped_try_is_given_up_in_time(void **state)
+UNIT_TEST_ON(a_stepped_try_is_given_up_in_time, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__connector connector = connector_for(r, LONG_MS);
 
     fake_redis_hold(r->fake, true);
@@ -115,9 +112,8 @@ static void a_stepped_try_is_given_up_in_time(void **state)
     dibs__connector_free(&connector);
 }
 
-static void an_awaited_try_is_given_up_in_time(void **state)
+UNIT_TEST_ON(an_awaited_try_is_given_up_in_time, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__connector connector = connector_for(r, 50);
 
     fake_redis_hold(r->fake, true);
@@ -129,9 +125,8 @@ static void an_awaited_try_is_given_up_in_time(void **state)
 }
 
 /* A ready link is not given up even if its time has passed, as may happen on a slow machine. */
-static void a_ready_link_is_not_given_up(void **state)
+UNIT_TEST_ON(a_ready_link_is_not_given_up, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__connector connector = connector_for(r, LONG_MS);
 
     begin(r, &connector);
@@ -141,9 +136,8 @@ static void a_ready_link_is_not_given_up(void **state)
     dibs__connector_free(&connector);
 }
 
-static void a_refused_try_has_ended(void **state)
+UNIT_TEST_ON(a_refused_try_has_ended, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__connector connector = connector_for(r, LONG_MS);
 
     fake_redis_refuse(r->fake, true);
@@ -161,9 +155,8 @@ static void a_refused_try_has_ended(void **state)
     dibs__connector_free(&connector);
 }
 
-static void a_connector_is_freed_with_its_try(void **state)
+UNIT_TEST_ON(a_connector_is_freed_with_its_try, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__connector connector = connector_for(r, LONG_MS);
 
     begin(r, &connector);
@@ -204,9 +197,8 @@ static void make_link(struct rig *r, struct dibs__connector *connector)
     expect_link(connector);
 }
 
-static void each_failure_puts_the_next_try_off_for_longer(void **state)
+UNIT_TEST_ON(each_failure_puts_the_next_try_off_for_longer, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__connector connector = connector_for(r, LONG_MS);
     static const int64_t most[] = {10, 20, 40, 80, 160, 320, 500, 500};
 
@@ -225,9 +217,8 @@ static void each_failure_puts_the_next_try_off_for_longer(void **state)
 }
 
 /* Then the next try comes 10 ms after the last, however long the pause has grown. */
-static void a_call_that_needs_the_link_cuts_the_pause_short(void **state)
+UNIT_TEST_ON(a_call_that_needs_the_link_cuts_the_pause_short, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__connector connector = connector_for(r, LONG_MS);
     int64_t soonest = dibs__after_ms(FAILED_AT, DIBS__RECONNECT_FIRST_MS);
 
@@ -241,21 +232,4 @@ static void a_call_that_needs_the_link_cuts_the_pause_short(void **state)
     dibs__connector_free(&connector);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_stepped_try_makes_a_link),
-        TEST(a_callers_deadline_does_not_end_a_try),
-        TEST(a_stepped_try_is_given_up_in_time),
-        TEST(an_awaited_try_is_given_up_in_time),
-        TEST(a_ready_link_is_not_given_up),
-        TEST(a_refused_try_has_ended),
-        TEST(a_connector_is_freed_with_its_try),
-        TEST(each_failure_puts_the_next_try_off_for_longer),
-        TEST(a_call_that_needs_the_link_cuts_the_pause_short),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

@@ -41,7 +41,7 @@ static void expect_host(const char *expected)
     dibs_close(rt);
 }
 
-static void tokens_name_the_host(void **state)
+UNIT_TEST(tokens_name_the_host)
 {
     host = "box.example";
     expect_host("box.example");
@@ -49,14 +49,14 @@ static void tokens_name_the_host(void **state)
     expect_host("localhost");
 }
 
-static void odd_characters_of_a_host_name_are_replaced(void **state)
+UNIT_TEST(odd_characters_of_a_host_name_are_replaced)
 {
     host = "a b:c\x7f"
            "d!~";
     expect_host("a-b-c-d!~");
 }
 
-static void a_long_host_name_is_cut(void **state)
+UNIT_TEST(a_long_host_name_is_cut)
 {
     static char name[HOST_MOST + 20];
 
@@ -72,13 +72,4 @@ static void a_long_host_name_is_cut(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tokens_name_the_host),
-        cmocka_unit_test(odd_characters_of_a_host_name_are_replaced),
-        cmocka_unit_test(a_long_host_name_is_cut),
-    };
-
-    return cmocka_run_group_tests_name("core", tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, NULL)

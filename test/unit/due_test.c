@@ -62,7 +62,7 @@ static void fill(struct dibs__due *due, unsigned *seed)
         dibs__due_add(due, leases[i], next(seed) % 1000, NULL);
 }
 
-static void the_earliest_comes_first(void **state)
+UNIT_TEST(the_earliest_comes_first)
 {
     struct dibs__due due = {.count = 0};
     unsigned seed = 1;
@@ -74,7 +74,7 @@ static void the_earliest_comes_first(void **state)
 }
 
 /* To a earlier time and to a later one, the first and the last too. */
-static void a_lease_may_become_due_at_another_time(void **state)
+UNIT_TEST(a_lease_may_become_due_at_another_time)
 {
     struct dibs__due due = {.count = 0};
     unsigned seed = 2;
@@ -89,7 +89,7 @@ static void a_lease_may_become_due_at_another_time(void **state)
     assert_int_equal(expect_order(&due), COUNT);
 }
 
-static void any_lease_may_be_removed(void **state)
+UNIT_TEST(any_lease_may_be_removed)
 {
     struct dibs__due due = {.count = 0};
     unsigned seed = 3;
@@ -101,7 +101,7 @@ static void any_lease_may_be_removed(void **state)
 }
 
 /* Leases that are added as due together are one group, and come out in the same order. */
-static void leases_due_together_are_one_group(void **state)
+UNIT_TEST(leases_due_together_are_one_group)
 {
     struct dibs__due due = {.count = 0};
 
@@ -116,7 +116,7 @@ static void leases_due_together_are_one_group(void **state)
 }
 
 /* The first of a group leaves it, others leave and join, in any order. */
-static void a_lease_may_go_from_group_to_group(void **state)
+UNIT_TEST(a_lease_may_go_from_group_to_group)
 {
     struct dibs__due due = {.count = 0};
     unsigned seed = 4;
@@ -133,7 +133,7 @@ static void a_lease_may_go_from_group_to_group(void **state)
     assert_int_equal(groups_of(&due), 0);
 }
 
-static void all_leases_come_out_in_order_and_may_go_back(void **state)
+UNIT_TEST(all_leases_come_out_in_order_and_may_go_back)
 {
     struct dibs__due due = {.count = 0};
     unsigned seed = 5;
@@ -152,15 +152,4 @@ static void all_leases_come_out_in_order_and_may_go_back(void **state)
     assert_int_equal(expect_order(&due), COUNT);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(the_earliest_comes_first),           TEST(a_lease_may_become_due_at_another_time),
-        TEST(any_lease_may_be_removed),           TEST(leases_due_together_are_one_group),
-        TEST(a_lease_may_go_from_group_to_group), TEST(all_leases_come_out_in_order_and_may_go_back),
-    };
-
-    return cmocka_run_group_tests_name("due", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

@@ -92,13 +92,13 @@ static void expect(struct dibs__endpoint *endpoint, const char *digits, unsigned
     assert_int_equal(asked, times);
 }
 
-static void the_resolver_is_asked_once(void **state)
+UNIT_TEST(the_resolver_is_asked_once)
 {
     expect(*state, "123", 1);
     expect(*state, "123", 1);
 }
 
-static void a_failure_asks_again_and_rotates(void **state)
+UNIT_TEST(a_failure_asks_again_and_rotates)
 {
     static const char *const turns[] = {"231", "312", "123", "231"};
 
@@ -110,7 +110,7 @@ static void a_failure_asks_again_and_rotates(void **state)
     }
 }
 
-static void a_name_that_moves_is_followed(void **state)
+UNIT_TEST(a_name_that_moves_is_followed)
 {
     expect(*state, "123", 1);
     answer = "4";
@@ -124,7 +124,7 @@ static void a_name_that_moves_is_followed(void **state)
     expect(*state, "65", 4);
 }
 
-static void a_name_that_is_unknown_is_asked_for_again(void **state)
+UNIT_TEST(a_name_that_is_unknown_is_asked_for_again)
 {
     struct dibs__address addresses[DIBS__ADDRESSES_MAX];
     struct dibs__error error;
@@ -141,7 +141,7 @@ static void a_name_that_is_unknown_is_asked_for_again(void **state)
     expect(*state, "12", 4);
 }
 
-static void addresses_beyond_the_room_are_left_out(void **state)
+UNIT_TEST(addresses_beyond_the_room_are_left_out)
 {
     answer = "1234567891";
     expect(*state, "12345678", 1);
@@ -149,17 +149,4 @@ static void addresses_beyond_the_room_are_left_out(void **state)
     expect(*state, "23456781", 2);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(the_resolver_is_asked_once),
-        TEST(a_failure_asks_again_and_rotates),
-        TEST(a_name_that_moves_is_followed),
-        TEST(a_name_that_is_unknown_is_asked_for_again),
-        TEST(addresses_beyond_the_room_are_left_out),
-    };
-
-    return cmocka_run_group_tests_name("endpoint", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

@@ -5,7 +5,7 @@
 #include "support/actor.h"
 #include "support/test.h"
 
-static void a_sentence_stays_one_line(void **state)
+UNIT_TEST(a_sentence_stays_one_line)
 {
     struct dibs__error error;
 
@@ -16,7 +16,7 @@ static void a_sentence_stays_one_line(void **state)
     assert_string_equal(dibs_last_error(), "x?y \xc3\xa9");
 }
 
-static void a_long_sentence_is_cut(void **state)
+UNIT_TEST(a_long_sentence_is_cut)
 {
     char text[1000];
     struct dibs__error error;
@@ -29,7 +29,7 @@ static void a_long_sentence_is_cut(void **state)
     assert_int_equal(strlen(dibs_last_error()), DIBS__DETAIL_MAX - 1);
 }
 
-static void an_error_can_be_made_the_last_one(void **state)
+UNIT_TEST(an_error_can_be_made_the_last_one)
 {
     struct dibs__error error = {DIBS_BUSY, "busy there"};
 
@@ -49,7 +49,7 @@ static void fail_elsewhere(void *arg)
     strcpy(seen[1], dibs_last_error());
 }
 
-static void each_thread_has_its_own_last_error(void **state)
+UNIT_TEST(each_thread_has_its_own_last_error)
 {
     actor *other = actor_start();
 
@@ -61,7 +61,7 @@ static void each_thread_has_its_own_last_error(void **state)
     assert_string_equal(dibs_last_error(), "here");
 }
 
-static void names_in_errors_are_quoted(void **state)
+UNIT_TEST(names_in_errors_are_quoted)
 {
     static const struct {
         const char *name, *quoted;
@@ -87,7 +87,7 @@ static void names_in_errors_are_quoted(void **state)
     assert_non_null(strstr(dibs__quote(out, name), "...\""));
 }
 
-static void escaping_never_cuts_within_an_escape(void **state)
+UNIT_TEST(escaping_never_cuts_within_an_escape)
 {
     static const struct {
         size_t size;
@@ -101,13 +101,4 @@ static void escaping_never_cuts_within_an_escape(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_sentence_stays_one_line),         cmocka_unit_test(a_long_sentence_is_cut),
-        cmocka_unit_test(an_error_can_be_made_the_last_one), cmocka_unit_test(each_thread_has_its_own_last_error),
-        cmocka_unit_test(names_in_errors_are_quoted),        cmocka_unit_test(escaping_never_cuts_within_an_escape),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, NULL)

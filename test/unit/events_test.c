@@ -72,7 +72,7 @@ static void emit(struct dibs__events *queue, uint64_t number)
     dibs__events_emit(queue, DIBS_EVENT_LOST, "a", number, "number %d", (int)number);
 }
 
-static void events_are_delivered_in_order_on_one_thread(void **state)
+UNIT_TEST(events_are_delivered_in_order_on_one_thread)
 {
     static struct gate gate;
     atomic_uint_fast64_t dropped = 0;
@@ -97,7 +97,7 @@ static void events_are_delivered_in_order_on_one_thread(void **state)
     gate_destroy(&gate);
 }
 
-static void events_before_the_start_come_after_it_or_never(void **state)
+UNIT_TEST(events_before_the_start_come_after_it_or_never)
 {
     static struct gate gate;
     atomic_uint_fast64_t dropped = 0;
@@ -115,7 +115,7 @@ static void events_before_the_start_come_after_it_or_never(void **state)
     gate_destroy(&gate);
 }
 
-static void dropped_events_are_counted_and_the_order_is_kept(void **state)
+UNIT_TEST(dropped_events_are_counted_and_the_order_is_kept)
 {
     static struct gate gate;
     atomic_uint_fast64_t dropped = 0;
@@ -143,7 +143,7 @@ static void *stop_now(void *queue)
 }
 
 /* Else dibs_close would wait for a thousand callbacks. */
-static void events_that_are_queued_when_the_time_is_over_are_dropped(void **state)
+UNIT_TEST(events_that_are_queued_when_the_time_is_over_are_dropped)
 {
     static struct gate gate;
     atomic_uint_fast64_t dropped = 0;
@@ -168,7 +168,7 @@ static void events_that_are_queued_when_the_time_is_over_are_dropped(void **stat
     gate_destroy(&gate);
 }
 
-static void events_without_a_listener_do_nothing(void **state)
+UNIT_TEST(events_without_a_listener_do_nothing)
 {
     emit(NULL, 1);
     dibs__events_stop(NULL, &dibs__system_clock, DIBS__NEVER);
@@ -185,7 +185,7 @@ static void copy_event(const dibs_event *event, void *arg)
     snprintf(seen_name, sizeof seen_name, "%s", event->name ? event->name : "(null)");
 }
 
-static void an_events_strings_are_whole_copies(void **state)
+UNIT_TEST(an_events_strings_are_whole_copies)
 {
     atomic_uint_fast64_t dropped = 0;
     char name[DIBS_NAME_MAX + 1], text[1000];
@@ -246,9 +246,8 @@ static bool was_called(void *arg)
     return atomic_load(&((struct user *)arg)->calls) > 0;
 }
 
-static void an_event_callback_may_use_the_runtime(void **state)
+UNIT_TEST_WITH(an_event_callback_may_use_the_runtime, stage_setup, stage_teardown, stage *s)
 {
-    stage *s = *state;
     struct user user = {.status = -1};
     const dibs_lock_options fixed = {.flags = DIBS_FIXED_LEASE};
 
@@ -264,9 +263,8 @@ static void an_event_callback_may_use_the_runtime(void **state)
 }
 
 /* The queue fills while the callback is blocked; locks, losses and the scheduler go on nevertheless. */
-static void a_blocked_callback_holds_up_nobody(void **state)
+UNIT_TEST_WITH(a_blocked_callback_holds_up_nobody, stage_setup, stage_teardown, stage *s)
 {
-    stage *s = *state;
     static struct gate gate;
     const dibs_lock_options fixed = {.lease_ms = 100, .flags = DIBS_FIXED_LEASE};
     char name[16];
@@ -293,19 +291,4 @@ static void a_blocked_callback_holds_up_nobody(void **state)
     gate_destroy(&gate);
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(events_are_delivered_in_order_on_one_thread),
-        cmocka_unit_test(events_before_the_start_come_after_it_or_never),
-        cmocka_unit_test(dropped_events_are_counted_and_the_order_is_kept),
-        cmocka_unit_test(events_that_are_queued_when_the_time_is_over_are_dropped),
-        cmocka_unit_test(events_without_a_listener_do_nothing),
-        cmocka_unit_test(an_events_strings_are_whole_copies),
-        TEST(an_event_callback_may_use_the_runtime),
-        TEST(a_blocked_callback_holds_up_nobody),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, NULL)

@@ -91,10 +91,8 @@ static void set_driven(struct rig *r, bool driven)
     dibs__endpoint_mutex_unlock(&r->store.endpoint.mutex);
 }
 
-static void busy_sentinels_are_reported_as_unasked(void **state)
+UNIT_TEST_ON(busy_sentinels_are_reported_as_unasked, struct rig *r)
 {
-    struct rig *r = *state;
-
     set_driven(r, true);
     r->store.config.connect_timeout_ms = 1;
     expect(r, 1, DIBS_VERDICT_WARN,
@@ -102,10 +100,8 @@ static void busy_sentinels_are_reported_as_unasked(void **state)
     set_driven(r, false);
 }
 
-static void sentinels_without_a_master_are_reported_one_by_one(void **state)
+UNIT_TEST_ON(sentinels_without_a_master_are_reported_one_by_one, struct rig *r)
 {
-    struct rig *r = *state;
-
     expect(r, FAKES, DIBS_VERDICT_WARN, "A sentinel names no master: ");
     assert_non_null(strstr(r->text, "does not know that name"));
     dibs__endpoint_mutex_lock(&r->store.endpoint.mutex);
@@ -115,10 +111,8 @@ static void sentinels_without_a_master_are_reported_one_by_one(void **state)
 }
 
 /* Each has its share of the time that is left. */
-static void a_silent_sentinel_leaves_time_to_the_others(void **state)
+UNIT_TEST_ON(a_silent_sentinel_leaves_time_to_the_others, struct rig *r)
 {
-    struct rig *r = *state;
-
     fake_redis_hold(r->fakes[0].redis, true);
     r->store.config.connect_timeout_ms = 1500;
     int64_t began = now_ms();
@@ -127,25 +121,11 @@ static void a_silent_sentinel_leaves_time_to_the_others(void **state)
     assert_true(now_ms() - began < 2 * 1500);
 }
 
-static void a_sentinel_that_names_another_master_is_reported(void **state)
+UNIT_TEST_ON(a_sentinel_that_names_another_master_is_reported, struct rig *r)
 {
-    struct rig *r = *state;
-
     for (int i = 0; i < FAKES; i++)
         fake_sentinel_name(&r->fakes[i], 1);
     expect(r, FAKES, DIBS_VERDICT_WARN, "names another master, 127.0.0.1:1, than the one that is used.");
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(busy_sentinels_are_reported_as_unasked),
-        TEST(a_silent_sentinel_leaves_time_to_the_others),
-        TEST(sentinels_without_a_master_are_reported_one_by_one),
-        TEST(a_sentinel_that_names_another_master_is_reported),
-    };
-
-    return cmocka_run_group_tests_name("examine_sentinels", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

@@ -56,7 +56,7 @@ static const struct row {
     {DIBS__EXTENSION_DONE, LOSE, DIBS__EXTENSION_DONE, false, DIBS_OK},
 };
 
-static void extension_events_follow_the_state_table(void **state)
+UNIT_TEST(extension_events_follow_the_state_table)
 {
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const struct row *row = &rows[i];
@@ -71,11 +71,4 @@ static void extension_events_follow_the_state_table(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(extension_events_follow_the_state_table),
-    };
-
-    return cmocka_run_group_tests_name("extension", tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, NULL)

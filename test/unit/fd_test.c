@@ -65,7 +65,7 @@ static int ask_while_handlers_are_refused(void **state)
     return 0;
 }
 
-static void no_descriptor_is_opened_without_fork_handlers(void **state)
+UNIT_TEST(no_descriptor_is_opened_without_fork_handlers)
 {
     if (!CAN_REFUSE)
         return;
@@ -75,7 +75,7 @@ static void no_descriptor_is_opened_without_fork_handlers(void **state)
     assert_int_equal(refused.socket_errno, ENOMEM);
 }
 
-static void descriptors_do_not_block_and_close_on_exec(void **state)
+UNIT_TEST(descriptors_do_not_block_and_close_on_exec)
 {
     int ends[2], sock = dibs__fd_socket(AF_UNIX);
 
@@ -100,7 +100,7 @@ static bool opens_no_standard_descriptor(void)
 }
 
 /* In a process that has closed them, as some daemons do: what it prints nevertheless is sent to no server. */
-static void the_standard_descriptors_are_left_alone(void **state)
+UNIT_TEST(the_standard_descriptors_are_left_alone)
 {
     pid_t pid = fork();
     if (pid == 0) {
@@ -114,7 +114,7 @@ static void the_standard_descriptors_are_left_alone(void **state)
     assert_int_equal(child_wait(pid), 0);
 }
 
-static void only_descriptors_of_the_library_are_closed(void **state)
+UNIT_TEST(only_descriptors_of_the_library_are_closed)
 {
     int foreign = open("/dev/null", O_RDONLY), sock = dibs__fd_socket(AF_UNIX);
 
@@ -130,14 +130,14 @@ static void only_descriptors_of_the_library_are_closed(void **state)
     close(foreign);
 }
 
-static void an_impossible_socket_is_an_error(void **state)
+UNIT_TEST(an_impossible_socket_is_an_error)
 {
     errno = 0;
     assert_int_equal(dibs__fd_socket(-1), -1);
     assert_int_not_equal(errno, 0);
 }
 
-static void a_child_has_none_of_its_parents_descriptors(void **state)
+UNIT_TEST(a_child_has_none_of_its_parents_descriptors)
 {
     enum { MANY = 100 };
     int fds[MANY];
@@ -180,7 +180,7 @@ static int closed_in_a_child(const int *fds, int count)
  * The child may use the numbers of the parent's descriptors for its own files, and those are open in its own child,
  * too.
  */
-static void a_grandchild_keeps_the_files_its_parent_opened(void **state)
+UNIT_TEST(a_grandchild_keeps_the_files_its_parent_opened)
 {
     enum { MANY = 20 };
     int fds[MANY];
@@ -211,7 +211,7 @@ static bool is_ready(const struct dibs__wake *wake)
     return poll(&fd, 1, 0) == 1;
 }
 
-static void a_bell_wakes_once_and_may_ring_again(void **state)
+UNIT_TEST(a_bell_wakes_once_and_may_ring_again)
 {
     struct dibs__wake wake;
 
@@ -245,7 +245,7 @@ static void *give(void *arg)
 }
 
 /* In every order of the threads, after the last ring either a wake-up is still to come, or all rings have been seen. */
-static void no_ring_of_a_bell_is_lost(void **state)
+UNIT_TEST(no_ring_of_a_bell_is_lost)
 {
     struct counted counted = {.given = 0};
     pthread_t givers[2];
@@ -279,7 +279,7 @@ static void *look_at_thread(void *arg)
     return (void *)dibs__thread_number();
 }
 
-static void threads_block_all_signals_and_the_starter_does_not(void **state)
+UNIT_TEST(threads_block_all_signals_and_the_starter_does_not)
 {
     sigset_t before, after;
     pthread_t thread;
@@ -297,7 +297,7 @@ static void threads_block_all_signals_and_the_starter_does_not(void **state)
     assert_int_equal(dibs__thread_number(), dibs__thread_number());
 }
 
-static void a_forked_thread_has_a_number_of_its_own(void **state)
+UNIT_TEST(a_forked_thread_has_a_number_of_its_own)
 {
     unsigned long number = dibs__thread_number();
 
@@ -308,7 +308,7 @@ static void a_forked_thread_has_a_number_of_its_own(void **state)
     assert_int_equal(child_wait(pid), 0);
 }
 
-static void jitter_stays_within_its_bounds_and_reaches_them(void **state)
+UNIT_TEST(jitter_stays_within_its_bounds_and_reaches_them)
 {
     static const int64_t bounds[][2] = {{0, 0}, {5, 5}, {0, 1}, {10, 20}, {-3, 3}};
 
@@ -324,7 +324,7 @@ static void jitter_stays_within_its_bounds_and_reaches_them(void **state)
     }
 }
 
-static void random_bytes_differ(void **state)
+UNIT_TEST(random_bytes_differ)
 {
     unsigned char one[256], two[256];
 
@@ -333,23 +333,4 @@ static void random_bytes_differ(void **state)
     assert_memory_not_equal(one, two, sizeof one);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_descriptor_is_opened_without_fork_handlers),
-        cmocka_unit_test(descriptors_do_not_block_and_close_on_exec),
-        cmocka_unit_test(the_standard_descriptors_are_left_alone),
-        cmocka_unit_test(only_descriptors_of_the_library_are_closed),
-        cmocka_unit_test(an_impossible_socket_is_an_error),
-        cmocka_unit_test(a_child_has_none_of_its_parents_descriptors),
-        cmocka_unit_test(a_grandchild_keeps_the_files_its_parent_opened),
-        cmocka_unit_test(a_bell_wakes_once_and_may_ring_again),
-        cmocka_unit_test(no_ring_of_a_bell_is_lost),
-        cmocka_unit_test(threads_block_all_signals_and_the_starter_does_not),
-        cmocka_unit_test(a_forked_thread_has_a_number_of_its_own),
-        cmocka_unit_test(jitter_stays_within_its_bounds_and_reaches_them),
-        cmocka_unit_test(random_bytes_differ),
-    };
-
-    return cmocka_run_group_tests(tests, ask_while_handlers_are_refused, NULL);
-}
+UNIT_TESTS_OF(NULL, NULL, ask_while_handlers_are_refused, NULL)

@@ -9,7 +9,7 @@ enum { ROUNDS = 20000 };
 
 static const struct dibs__clock *const real = &dibs__system_clock;
 
-static void a_changed_word_lets_nobody_sleep(void **state)
+UNIT_TEST(a_changed_word_lets_nobody_sleep)
 {
     atomic_uint word = 1;
 
@@ -17,7 +17,7 @@ static void a_changed_word_lets_nobody_sleep(void **state)
     real->sleep(real, &word, 0, DIBS__NEVER);
 }
 
-static void a_futex_sleep_ends_at_its_deadline(void **state)
+UNIT_TEST(a_futex_sleep_ends_at_its_deadline)
 {
     atomic_uint word = 0;
     int64_t begin = dibs__now(real), deadline = begin + 20 * DIBS__NS_PER_MS;
@@ -55,7 +55,7 @@ static void throw_back(void *arg)
     }
 }
 
-static void no_wake_is_lost(void **state)
+UNIT_TEST(no_wake_is_lost)
 {
     struct pair pair = {0};
     actor *other = actor_start();
@@ -69,7 +69,7 @@ static void no_wake_is_lost(void **state)
     actor_end(other);
 }
 
-static void a_wake_for_nobody_does_nothing(void **state)
+UNIT_TEST(a_wake_for_nobody_does_nothing)
 {
     atomic_uint word = 0;
 
@@ -77,14 +77,4 @@ static void a_wake_for_nobody_does_nothing(void **state)
     assert_int_equal(word, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_changed_word_lets_nobody_sleep),
-        cmocka_unit_test(a_futex_sleep_ends_at_its_deadline),
-        cmocka_unit_test(no_wake_is_lost),
-        cmocka_unit_test(a_wake_for_nobody_does_nothing),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, NULL)

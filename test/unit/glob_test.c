@@ -2,7 +2,7 @@
 #include "base/glob.h"
 #include "support/test.h"
 
-static void a_pattern_matches_as_in_redis(void **state)
+UNIT_TEST(a_pattern_matches_as_in_redis)
 {
     static const struct {
         const char *pattern, *text;
@@ -52,7 +52,7 @@ static void a_pattern_matches_as_in_redis(void **state)
                     rows[i].pattern, rows[i].text);
 }
 
-static void an_escaped_character_means_itself(void **state)
+UNIT_TEST(an_escaped_character_means_itself)
 {
     static const char text[] = "a*b?c[d]e\\f^-g h\n\xff";
     char pattern[2 * sizeof text];
@@ -64,12 +64,4 @@ static void an_escaped_character_means_itself(void **state)
     assert_false(dibs__glob_matches(pattern, "aXb?c[d]e\\f^-g h\n\xff"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_pattern_matches_as_in_redis),
-        cmocka_unit_test(an_escaped_character_means_itself),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, NULL)

@@ -16,10 +16,9 @@ static void expect_refused(struct rig *r, const char *prefix, const char *reply,
 
 /* ------------------------------------------------------------------ refusals */
 
-static void optional_rights_may_be_missing(void **state)
+UNIT_TEST_ON(optional_rights_may_be_missing, struct rig *r)
 {
     static const char *const commands[] = {"CLIENT", "INFO", "TIME", "SCRIPT"};
-    struct rig *r = *state;
 
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         fake_redis_answer(r->fake, commands[i], "-NOPERM this user has no permissions\r\n");
@@ -32,10 +31,8 @@ static void optional_rights_may_be_missing(void **state)
     dibs__link_free(link);
 }
 
-static void eval_may_be_forbidden_where_the_scripts_are_loaded(void **state)
+UNIT_TEST_ON(eval_may_be_forbidden_where_the_scripts_are_loaded, struct rig *r)
 {
-    struct rig *r = *state;
-
     fake_redis_answer(r->fake, "EVAL return 1", "-NOPERM no right\r\n");
     connect_and_leave(r, NULL);
     expect_refused(r, "SCRIPT LOAD", "-NOPERM no right\r\n", DIBS_DENIED);
@@ -44,9 +41,8 @@ static void eval_may_be_forbidden_where_the_scripts_are_loaded(void **state)
     expect_refused(r, "SCRIPT LOAD", ":1\r\n", DIBS_STORE_ERROR);
 }
 
-static void refused_credentials_give_no_connection(void **state)
+UNIT_TEST_ON(refused_credentials_give_no_connection, struct rig *r)
 {
-    struct rig *r = *state;
     char url[96];
 
     snprintf(url, sizeof url, "redis://user:secret@127.0.0.1:%u/3", fake_redis_port(r->fake));
@@ -57,10 +53,8 @@ static void refused_credentials_give_no_connection(void **state)
     assert_null(strstr(r->error.detail, "secret"));
 }
 
-static void a_server_without_scripts_is_refused(void **state)
+UNIT_TEST_ON(a_server_without_scripts_is_refused, struct rig *r)
 {
-    struct rig *r = *state;
-
     expect_refused(r, "SCRIPT EXISTS", ":1\r\n", DIBS_STORE_ERROR);
     expect_refused(r, "SCRIPT EXISTS", "*1\r\n:1\r\n", DIBS_STORE_ERROR);
     expect_refused(r, "SCRIPT EXISTS", "-LOADING Redis is loading the dataset in memory\r\n", DIBS_UNAVAILABLE);
@@ -72,7 +66,7 @@ static void a_server_without_scripts_is_refused(void **state)
  * Each detail says which command failed, and why, in the library's own words: those of the server might repeat a
  * password.
  */
-static void a_refusal_does_not_quote_the_server(void **state)
+UNIT_TEST_ON(a_refusal_does_not_quote_the_server, struct rig *r)
 {
     static const struct {
         const char *prefix, *reply;
@@ -94,7 +88,6 @@ static void a_refusal_does_not_quote_the_server(void **state)
         {"INFO", "-BUSY xyz\r\n", DIBS_UNAVAILABLE, "INFO", "BUSY"},
         {"TIME", "xyz\r\n", DIBS_STORE_ERROR, "127.0.0.1", "does not speak as a Redis server"},
     };
-    struct rig *r = *state;
     char url[96];
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -109,10 +102,8 @@ static void a_refusal_does_not_quote_the_server(void **state)
     }
 }
 
-static void a_right_that_is_missing_is_named(void **state)
+UNIT_TEST_ON(a_right_that_is_missing_is_named, struct rig *r)
 {
-    struct rig *r = *state;
-
     fake_redis_answer(r->fake, "SCRIPT", "-NOPERM xyz\r\n");
     expect_refused(r, "EVAL", "-NOPERM xyz\r\n", DIBS_DENIED);
     assert_non_null(strstr(r->error.detail, "EVAL, SCRIPT LOAD: the account has no permission for that (NOPERM)"));
@@ -120,13 +111,12 @@ static void a_right_that_is_missing_is_named(void **state)
 
 /* --------------------------------------------------------------- odd answers */
 
-static void odd_answers_to_a_greeting_count_as_none(void **state)
+UNIT_TEST_ON(odd_answers_to_a_greeting_count_as_none, struct rig *r)
 {
     static const char *const times[] = {
         "*2\r\n:1\r\n:2\r\n", "*2\r\n$1\r\n1\r\n:2\r\n",  "*2\r\n:1\r\n$1\r\n2\r\n", "*2\r\n$2\r\n-1\r\n$1\r\n2\r\n",
         "*1\r\n$1\r\n1\r\n",  "*2\r\n$1\r\n1\r\n$-1\r\n",
     };
-    struct rig *r = *state;
 
     fake_redis_answer(r->fake, "CLIENT ID", "+what\r\n");
     fake_redis_answer(r->fake, "INFO", "$13\r\nrun_id:short\n\r\n");
@@ -140,16 +130,4 @@ static void odd_answers_to_a_greeting_count_as_none(void **state)
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(optional_rights_may_be_missing),          TEST(eval_may_be_forbidden_where_the_scripts_are_loaded),
-        TEST(refused_credentials_give_no_connection),  TEST(a_server_without_scripts_is_refused),
-        TEST(a_refusal_does_not_quote_the_server),     TEST(a_right_that_is_missing_is_named),
-        TEST(odd_answers_to_a_greeting_count_as_none),
-    };
-
-    return cmocka_run_group_tests_name("greeting_refusal", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

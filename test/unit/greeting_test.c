@@ -16,7 +16,7 @@ static void expect_in_order(struct rig *r, const char *const *prefixes, size_t c
 
 /* ------------------------------------------------------------------ greeting */
 
-static void a_greeting_sends_its_commands_in_order(void **state)
+UNIT_TEST_ON(a_greeting_sends_its_commands_in_order, struct rig *r)
 {
     static const char *const order[] = {"CLIENT SETNAME tester",
                                         "CLIENT ID",
@@ -28,7 +28,6 @@ static void a_greeting_sends_its_commands_in_order(void **state)
                                         "EVAL return 1 0",
                                         "PUBLISH dibs:test ",
                                         "INFO cluster"};
-    struct rig *r = *state;
 
     struct dibs__link *link = connected(r, NULL);
     expect_in_order(r, order, sizeof order / sizeof *order);
@@ -42,10 +41,9 @@ static void a_greeting_sends_its_commands_in_order(void **state)
     dibs__link_free(link);
 }
 
-static void a_server_says_which_scripts_it_has(void **state)
+UNIT_TEST_ON(a_server_says_which_scripts_it_has, struct rig *r)
 {
     static const char *const first[] = {":0", ":1", ":0", ":0", ":2", "+1", ":1"};
-    struct rig *r = *state;
     char answer[256];
     int size = snprintf(answer, sizeof answer, "*%d\r\n", DIBS__SCRIPT_COUNT);
 
@@ -62,10 +60,8 @@ static void a_server_says_which_scripts_it_has(void **state)
 }
 
 /* Otherwise the scripts are sent as text, each when it is first used. */
-static void only_without_eval_the_scripts_are_loaded(void **state)
+UNIT_TEST_ON(only_without_eval_the_scripts_are_loaded, struct rig *r)
 {
-    struct rig *r = *state;
-
     connect_and_leave(r, NULL);
     assert_int_equal(fake_redis_count(r->fake, "SCRIPT LOAD"), 0);
     fake_redis_answer(r->fake, "SCRIPT EXISTS", "-NOPERM no right\r\n");
@@ -77,10 +73,9 @@ static void only_without_eval_the_scripts_are_loaded(void **state)
     assert_int_equal(r->endpoint.scripts, (1u << DIBS__SCRIPT_COUNT) - 1);
 }
 
-static void a_greeting_authenticates_first(void **state)
+UNIT_TEST_ON(a_greeting_authenticates_first, struct rig *r)
 {
     static const char *const order[] = {"AUTH user secret", "SELECT 3", "CLIENT SETNAME", "CLIENT ID"};
-    struct rig *r = *state;
     char url[96];
 
     snprintf(url, sizeof url, "redis://user:secret@127.0.0.1:%u/3", fake_redis_port(r->fake));
@@ -89,10 +84,9 @@ static void a_greeting_authenticates_first(void **state)
     expect_in_order(r, order, sizeof order / sizeof *order);
 }
 
-static void a_password_alone_needs_no_user(void **state)
+UNIT_TEST_ON(a_password_alone_needs_no_user, struct rig *r)
 {
     static const char *const order[] = {"AUTH secret", "CLIENT SETNAME"};
-    struct rig *r = *state;
     char url[96];
 
     snprintf(url, sizeof url, "redis://:secret@127.0.0.1:%u", fake_redis_port(r->fake));
@@ -106,12 +100,11 @@ static void a_password_alone_needs_no_user(void **state)
  * The greeting asks for all that the next link needs in order to end this one. The link before must have ended when
  * this one subscribes.
  */
-static void a_subscriber_only_authenticates_and_subscribes(void **state)
+UNIT_TEST_ON(a_subscriber_only_authenticates_and_subscribes, struct rig *r)
 {
     static const char *const order[] = {"AUTH user secret", "CLIENT SETNAME tester", "CLIENT ID", "INFO server",
                                         "CLIENT KILL ID 9223372036854775807"};
     static const struct dibs__link_id before = {.client = 77, .run_id = FAKE_RUN_ID, .may_kill = true};
-    struct rig *r = *state;
     char url[96];
 
     snprintf(url, sizeof url, "redis://user:secret@127.0.0.1:%u/3", fake_redis_port(r->fake));
@@ -129,9 +122,8 @@ static void a_subscriber_only_authenticates_and_subscribes(void **state)
 
 /* ----------------------------------------------------------- the link before */
 
-static void the_previous_link_is_ended(void **state)
+UNIT_TEST_ON(the_previous_link_is_ended, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__link_id first = connect_and_leave(r, NULL);
 
     connect_and_leave(r, &first);
@@ -153,18 +145,16 @@ static void expect_not_killed(struct rig *r, struct dibs__link_id before)
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 9223372036854775807"), kills + 1);
 }
 
-static void the_previous_link_of_another_server_is_left_alone(void **state)
+UNIT_TEST_ON(the_previous_link_of_another_server_is_left_alone, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__link_id first = connect_and_leave(r, NULL);
 
     memset(first.run_id, 'e', 40);
     expect_not_killed(r, first);
 }
 
-static void a_previous_link_without_an_id_is_left_alone(void **state)
+UNIT_TEST_ON(a_previous_link_without_an_id_is_left_alone, struct rig *r)
 {
-    struct rig *r = *state;
     const struct dibs__link_id first = connect_and_leave(r, NULL);
     struct dibs__link_id changed = first;
 
@@ -191,10 +181,8 @@ static bool is_in_a_cluster(struct rig *r, const char *info)
     return cluster;
 }
 
-static void a_server_says_whether_it_is_in_a_cluster(void **state)
+UNIT_TEST_ON(a_server_says_whether_it_is_in_a_cluster, struct rig *r)
 {
-    struct rig *r = *state;
-
     assert_true(is_in_a_cluster(r, "$30\r\n# Cluster\r\ncluster_enabled:1\r\n\r\n"));
     assert_false(is_in_a_cluster(r, "$30\r\n# Cluster\r\ncluster_enabled:0\r\n\r\n"));
     assert_false(is_in_a_cluster(r, "$0\r\n\r\n"));
@@ -212,11 +200,10 @@ static bool may_use_slots(struct rig *r)
 }
 
 /* Only a server that is part of a cluster is asked. */
-static void a_server_says_whether_it_has_sharded_channels(void **state)
+UNIT_TEST_ON(a_server_says_whether_it_has_sharded_channels, struct rig *r)
 {
     static const char *const refusals[] = {"-NOPERM no right\r\n", "-ERR unknown command\r\n"};
     static const char *const elsewhere[] = {":0\r\n", "-MOVED 1 127.0.0.1:7000\r\n", "-CLUSTERDOWN no\r\n"};
-    struct rig *r = *state;
 
     assert_false(may_use_slots(r));
     assert_int_equal(fake_redis_count(r->fake, "SPUBLISH"), 0);
@@ -275,13 +262,12 @@ static bool tells_of_disk(struct rig *r, const char *version)
 }
 
 /* Before 7.0.5 a client was told of what its own scripts change, whatever it asked for. */
-static void a_server_tracks_keys_from_a_version_on(void **state)
+UNIT_TEST_ON(a_server_tracks_keys_from_a_version_on, struct rig *r)
 {
     static const char *const good[] = {"7.0.5", "7.0.15", "7.1",         "7.2.4",
                                        "8.0.0", "10.0.1", "255.255.255", "7.0.5-rc1"};
     static const char *const bad[] = {"7.0.4", "7.0.0", "6.2.14", "6.9.99", "5", "7",      "7.0",    "7.0.",
                                       "7.",    "7.0.x", "x",      "",       ".", "-8.0.0", "v8.0.0", "7,2,4"};
-    struct rig *r = *state;
 
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
         assert_that(tracks_keys(r, good[i]), "%s", good[i]);
@@ -290,10 +276,8 @@ static void a_server_tracks_keys_from_a_version_on(void **state)
     assert_false(tracks_keys(r, NULL));
 }
 
-static void a_server_that_does_not_say_its_version_tracks_nothing(void **state)
+UNIT_TEST_ON(a_server_that_does_not_say_its_version_tracks_nothing, struct rig *r)
 {
-    struct rig *r = *state;
-
     assert_true(tracks_keys(r, "8.0.0"));
     fake_redis_answer(r->fake, "INFO", "-NOPERM no right\r\n");
     struct dibs__link *link = connected(r, NULL);
@@ -301,7 +285,7 @@ static void a_server_that_does_not_say_its_version_tracks_nothing(void **state)
     dibs__link_free(link);
 }
 
-static void a_server_tells_parted_keys_from_a_version_on(void **state)
+UNIT_TEST(a_server_tells_parted_keys_from_a_version_on)
 {
     static const struct {
         const char *version;
@@ -316,7 +300,7 @@ static void a_server_tells_parted_keys_from_a_version_on(void **state)
 }
 
 /* Before 7.2 there is no WAITAOF; some later versions answer it too early. */
-static void a_server_tells_of_its_disk_in_some_versions(void **state)
+UNIT_TEST_ON(a_server_tells_of_its_disk_in_some_versions, struct rig *r)
 {
     static const char *const good[] = {
         "7.2.0", "7.2.11", "7.4.3", "7.4.10", "8.0.0", "8.0.2", "7.2.4\r\nserver_name:valkey\r\nvalkey_version:7.2.8"};
@@ -329,7 +313,6 @@ static void a_server_tells_of_its_disk_in_some_versions(void **state)
                                       "",
                                       "7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1",
                                       "7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.1"};
-    struct rig *r = *state;
 
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
         assert_that(tells_of_disk(r, good[i]), "%s", good[i]);
@@ -339,7 +322,7 @@ static void a_server_tells_of_its_disk_in_some_versions(void **state)
 }
 
 /* A command that deletes a key by its value came with Valkey 9.0 and Redis 8.4, under two names. */
-static void a_server_deletes_by_value_in_some_versions(void **state)
+UNIT_TEST_ON(a_server_deletes_by_value_in_some_versions, struct rig *r)
 {
     static const struct {
         const char *version;
@@ -353,7 +336,6 @@ static void a_server_deletes_by_value_in_some_versions(void **state)
                  {"8.2.9", DIBS__DELETE_IF_NONE},
                  {"7.0.15", DIBS__DELETE_IF_NONE},
                  {NULL, DIBS__DELETE_IF_NONE}};
-    struct rig *r = *state;
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct dibs__link *link = connected_to_version(r, cases[i].version);
@@ -362,28 +344,4 @@ static void a_server_deletes_by_value_in_some_versions(void **state)
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_greeting_sends_its_commands_in_order),
-        TEST(a_server_says_which_scripts_it_has),
-        TEST(only_without_eval_the_scripts_are_loaded),
-        TEST(a_greeting_authenticates_first),
-        TEST(a_password_alone_needs_no_user),
-        TEST(a_subscriber_only_authenticates_and_subscribes),
-        TEST(the_previous_link_is_ended),
-        TEST(the_previous_link_of_another_server_is_left_alone),
-        TEST(a_previous_link_without_an_id_is_left_alone),
-        TEST(a_server_says_whether_it_is_in_a_cluster),
-        TEST(a_server_says_whether_it_has_sharded_channels),
-        TEST(a_server_tracks_keys_from_a_version_on),
-        TEST(a_server_tells_of_its_disk_in_some_versions),
-        TEST(a_server_tells_parted_keys_from_a_version_on),
-        TEST(a_server_deletes_by_value_in_some_versions),
-        TEST(a_server_that_does_not_say_its_version_tracks_nothing),
-    };
-
-    return cmocka_run_group_tests_name("greeting", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

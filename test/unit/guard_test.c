@@ -26,10 +26,8 @@ static uint32_t count_of(dibs_runtime *rt, const char *name)
     return hold.count;
 }
 
-static void a_guard_unlocks_at_the_end_of_its_block(void **state)
+UNIT_TEST_ON(a_guard_unlocks_at_the_end_of_its_block, dibs_runtime *rt)
 {
-    dibs_runtime *rt = *state;
-
     {
         DIBS_GUARD(rt, "a", first);
         assert_status(DIBS_OK, first);
@@ -64,16 +62,14 @@ end:
     return (int)(count_of(rt, "a") + count_of(rt, "b") + count_of(rt, "c"));
 }
 
-static void a_guard_unlocks_when_its_block_is_left(void **state)
+UNIT_TEST(a_guard_unlocks_when_its_block_is_left)
 {
     assert_int_equal(1, leaves_early(*state)); /* the value is computed before the last guard ends */
     assert_int_equal(0, count_of(*state, "a") + count_of(*state, "b") + count_of(*state, "c"));
 }
 
-static void a_guard_that_got_no_lock_unlocks_nothing(void **state)
+UNIT_TEST_ON(a_guard_that_got_no_lock_unlocks_nothing, dibs_runtime *rt)
 {
-    dibs_runtime *rt = *state;
-
     assert_status(DIBS_OK, dibs_lock(rt, "a"));
     {
         DIBS_GUARD(NULL, "a", without_runtime);
@@ -90,9 +86,8 @@ static void a_guard_that_got_no_lock_unlocks_nothing(void **state)
     assert_int_equal(1, count_of(rt, "a"));
 }
 
-static void a_guard_keeps_the_name_that_it_locked(void **state)
+UNIT_TEST_ON(a_guard_keeps_the_name_that_it_locked, dibs_runtime *rt)
 {
-    dibs_runtime *rt = *state;
     char name[DIBS_NAME_MAX + 1] = {0};
 
     memset(name, 'n', DIBS_NAME_MAX);
@@ -107,10 +102,8 @@ static void a_guard_keeps_the_name_that_it_locked(void **state)
     assert_int_equal(0, count_of(rt, name));
 }
 
-static void a_guard_may_be_ended_once(void **state)
+UNIT_TEST_ON(a_guard_may_be_ended_once, dibs_runtime *rt)
 {
-    dibs_runtime *rt = *state;
-
     assert_status(DIBS_OK, dibs_lock(rt, "a"));
     {
         DIBS_GUARD(rt, "a", locked);
@@ -122,9 +115,8 @@ static void a_guard_may_be_ended_once(void **state)
     assert_int_equal(1, count_of(rt, "a"));
 }
 
-static void a_guard_that_is_ended_tells_of_a_loss(void **state)
+UNIT_TEST_ON(a_guard_that_is_ended_tells_of_a_loss, dibs_runtime *rt)
 {
-    dibs_runtime *rt = *state;
     const dibs_lock_options options = {.lease_ms = 20, .flags = DIBS_FIXED_LEASE};
     dibs_status status;
 
@@ -145,7 +137,7 @@ static dibs_runtime *evaluated(dibs_runtime *rt, int *count)
     return rt;
 }
 
-static void a_guard_evaluates_its_arguments_once(void **state)
+UNIT_TEST(a_guard_evaluates_its_arguments_once)
 {
     int runtimes = 0, names = 0;
 
@@ -157,17 +149,4 @@ static void a_guard_evaluates_its_arguments_once(void **state)
     assert_int_equal(1, names);
 }
 
-int main(void)
-{
-#define ROW(test) cmocka_unit_test_setup_teardown(test, opens, closes)
-    const struct CMUnitTest tests[] = {
-        ROW(a_guard_unlocks_at_the_end_of_its_block),
-        ROW(a_guard_unlocks_when_its_block_is_left),
-        ROW(a_guard_that_got_no_lock_unlocks_nothing),
-        ROW(a_guard_keeps_the_name_that_it_locked),
-        ROW(a_guard_may_be_ended_once),
-        ROW(a_guard_that_is_ended_tells_of_a_loss),
-        ROW(a_guard_evaluates_its_arguments_once),
-    };
-    return cmocka_run_group_tests_name("guard", tests, NULL, NULL);
-}
+UNIT_TESTS(opens, closes)

@@ -3,10 +3,8 @@
 #include "unit/handover_setup.h"
 
 /* The lease is reserved for the first waiter, whose time ends before its thread runs. */
-static void a_waiter_out_of_time_takes_a_lease_parked_for_it(void **state)
+UNIT_TEST_ON(a_waiter_out_of_time_takes_a_lease_parked_for_it, stage *s)
 {
-    stage *s = *state;
-
     stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     uint64_t fence = fence_of(s->rt, "a");
@@ -31,10 +29,8 @@ static void a_waiter_out_of_time_takes_a_lease_parked_for_it(void **state)
  * A running thread takes the lease that is reserved for the first waiter, which then runs out of time. The second
  * waiter gets the lease next, or else the store.
  */
-static void a_waiter_out_of_time_leaves_the_lease_to_the_next(void **state)
+UNIT_TEST_ON(a_waiter_out_of_time_leaves_the_lease_to_the_next, stage *s)
 {
-    stage *s = *state;
-
     stage_open(s, LEASE);
     for (int others = 0; others < 2; others++) {
         assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -59,10 +55,9 @@ static void a_waiter_out_of_time_leaves_the_lease_to_the_next(void **state)
 }
 
 /* A lease that was handed to a thread belongs to it, even if the runtime is closed before the thread runs. */
-static void a_shutdown_as_the_lease_is_handed_over_strands_nothing(void **state)
+UNIT_TEST_ON(a_shutdown_as_the_lease_is_handed_over_strands_nothing, stage *s)
 {
     static const int64_t waits[] = {0, LONG};
-    stage *s = *state;
 
     for (size_t i = 0; i < sizeof waits / sizeof waits[0]; i++) {
         stage_open(s, LEASE);
@@ -90,10 +85,9 @@ static void close_in_actor(void *arg)
     dibs_close(((stage *)arg)->rt);
 }
 
-static void a_close_as_the_lease_is_handed_over_strands_nothing(void **state)
+UNIT_TEST_ON(a_close_as_the_lease_is_handed_over_strands_nothing, stage *s)
 {
     static const int64_t waits[] = {0, LONG};
-    stage *s = *state;
 
     for (size_t i = 0; i < sizeof waits / sizeof waits[0]; i++) {
         stage_open(s, LEASE);
@@ -132,9 +126,8 @@ static actor *one_that_was_asked_for(stage *s)
     return first;
 }
 
-static void a_shutdown_gives_back_what_was_asked_for_a_waiter(void **state)
+UNIT_TEST_ON(a_shutdown_gives_back_what_was_asked_for_a_waiter, stage *s)
 {
-    stage *s = *state;
     actor *first = one_that_was_asked_for(s);
 
     dibs_shutdown(s->rt);
@@ -145,9 +138,8 @@ static void a_shutdown_gives_back_what_was_asked_for_a_waiter(void **state)
 }
 
 /* The granted lease is over by then, and the store has not answered for that long: this is no outage. */
-static void a_waiter_too_late_for_what_was_asked_for_it_asks_again(void **state)
+UNIT_TEST_ON(a_waiter_too_late_for_what_was_asked_for_it_asks_again, stage *s)
 {
-    stage *s = *state;
     actor *first = one_that_was_asked_for(s);
 
     moved_clock_advance(&s->clock, MS(2 * LEASE));
@@ -158,18 +150,4 @@ static void a_waiter_too_late_for_what_was_asked_for_it_asks_again(void **state)
     expect_nothing_left(s);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, stage_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_waiter_out_of_time_takes_a_lease_parked_for_it),
-        TEST(a_waiter_out_of_time_leaves_the_lease_to_the_next),
-        TEST(a_shutdown_as_the_lease_is_handed_over_strands_nothing),
-        TEST(a_close_as_the_lease_is_handed_over_strands_nothing),
-        TEST(a_shutdown_gives_back_what_was_asked_for_a_waiter),
-        TEST(a_waiter_too_late_for_what_was_asked_for_it_asks_again),
-    };
-
-    return cmocka_run_group_tests_name("handover leaving", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, stage_teardown)

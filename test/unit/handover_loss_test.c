@@ -14,10 +14,8 @@ static void expect_no_loss_told(stage *s)
     assert_int_equal(events_count(&s->events, DIBS_EVENT_LOST, NULL), 0);
 }
 
-static void a_loss_after_the_hand_over_is_told_to_the_new_holder(void **state)
+UNIT_TEST_ON(a_loss_after_the_hand_over_is_told_to_the_new_holder, stage *s)
 {
-    stage *s = *state;
-
     s->settings.handoff_ms = FOR_LONG;
     stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -48,10 +46,8 @@ static void a_loss_after_the_hand_over_is_told_to_the_new_holder(void **state)
 }
 
 /* The lease is lost while it is reserved for a waiter that does not run: no thread is told that it holds the lock. */
-static void a_loss_while_the_lease_is_parked_is_told_to_nobody(void **state)
+UNIT_TEST_ON(a_loss_while_the_lease_is_parked_is_told_to_nobody, stage *s)
 {
-    stage *s = *state;
-
     s->settings.handoff_ms = FOR_LONG;
     stage_open(s, LEASE);
     for (int gone = 0; gone < 2; gone++) {
@@ -77,10 +73,8 @@ static void a_loss_while_the_lease_is_parked_is_told_to_nobody(void **state)
 }
 
 /* As above, but the lease had been given to the first waiter already, and the second has the turn by then. */
-static void a_lease_that_was_lost_before_its_new_holder_ran_is_not_held(void **state)
+UNIT_TEST_ON(a_lease_that_was_lost_before_its_new_holder_ran_is_not_held, stage *s)
 {
-    stage *s = *state;
-
     s->settings.handoff_ms = FOR_LONG;
     stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -107,10 +101,9 @@ static void a_lease_that_was_lost_before_its_new_holder_ran_is_not_held(void **s
 }
 
 /* The clock jumps past the deadline of the lease, and the waiter runs at the same time as the scheduler. */
-static void a_parked_lease_that_ended_while_the_machine_stopped_is_not_taken(void **state)
+UNIT_TEST_ON(a_parked_lease_that_ended_while_the_machine_stopped_is_not_taken, stage *s)
 {
     static const int64_t waits[] = {0, LONG};
-    stage *s = *state;
 
     s->settings.handoff_ms = FOR_LONG;
     stage_open(s, LEASE);
@@ -163,9 +156,8 @@ static void lose(stage *s)
     stage_advance(s, MS(LEASE) / 3);
 }
 
-static void a_kept_lease_that_was_lost_before_its_new_holder_ran_is_not_held(void **state)
+UNIT_TEST_ON(a_kept_lease_that_was_lost_before_its_new_holder_ran_is_not_held, stage *s)
 {
-    stage *s = *state;
     struct dibs__waiter turn = {.name = "a", .name_size = 1, .wish.lease_ms = LEASE, .one_try = true};
 
     keep(s);
@@ -180,10 +172,8 @@ static void a_kept_lease_that_was_lost_before_its_new_holder_ran_is_not_held(voi
     expect_no_loss_told(s);
 }
 
-static void a_kept_lease_that_is_lost_after_it_was_taken_is_told_to_its_holder(void **state)
+UNIT_TEST_ON(a_kept_lease_that_is_lost_after_it_was_taken_is_told_to_its_holder, stage *s)
 {
-    stage *s = *state;
-
     keep(s);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     assert_int_equal(stats_of(s->rt).retaken, 1);
@@ -194,10 +184,8 @@ static void a_kept_lease_that_is_lost_after_it_was_taken_is_told_to_its_holder(v
     assert_status(DIBS_LOST, dibs_unlock(s->rt, "a"));
 }
 
-static void a_kept_lease_that_is_lost_is_told_to_nobody(void **state)
+UNIT_TEST_ON(a_kept_lease_that_is_lost_is_told_to_nobody, stage *s)
 {
-    stage *s = *state;
-
     keep(s);
     faults_renewal(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
     stage_advance(s, MS(2 * LEASE));
@@ -206,10 +194,9 @@ static void a_kept_lease_that_is_lost_is_told_to_nobody(void **state)
     expect_no_loss_told(s);
 }
 
-static void a_thread_that_ends_with_a_handed_over_lease_leaves_an_orphan(void **state)
+UNIT_TEST_ON(a_thread_that_ends_with_a_handed_over_lease_leaves_an_orphan, stage *s)
 {
     static void (*const ends[])(actor *) = {actor_end, actor_exit, actor_cancel};
-    stage *s = *state;
 
     s->settings.handoff_ms = FOR_LONG;
     stage_open(s, LEASE);
@@ -240,10 +227,9 @@ static void tell_event(struct dibs__wait_event *event)
 }
 
 /* A cancel tells its call once, so the call must not begin to wait again when it finds that the lease has ended. */
-static void a_cancelled_call_does_not_wait_again_for_a_lease_that_came_too_late(void **state)
+UNIT_TEST_ON(a_cancelled_call_does_not_wait_again_for_a_lease_that_came_too_late, stage *s)
 {
     const struct dibs__wish wish = {.wait_ms = FOREVER, .lease_ms = LEASE};
-    stage *s = *state;
     struct dibs__error error;
     struct dibs__acquire acquire;
 
@@ -264,21 +250,4 @@ static void a_cancelled_call_does_not_wait_again_for_a_lease_that_came_too_late(
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, stage_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_loss_after_the_hand_over_is_told_to_the_new_holder),
-        TEST(a_loss_while_the_lease_is_parked_is_told_to_nobody),
-        TEST(a_lease_that_was_lost_before_its_new_holder_ran_is_not_held),
-        TEST(a_cancelled_call_does_not_wait_again_for_a_lease_that_came_too_late),
-        TEST(a_parked_lease_that_ended_while_the_machine_stopped_is_not_taken),
-        TEST(a_kept_lease_that_was_lost_before_its_new_holder_ran_is_not_held),
-        TEST(a_kept_lease_that_is_lost_after_it_was_taken_is_told_to_its_holder),
-        TEST(a_kept_lease_that_is_lost_is_told_to_nobody),
-        TEST(a_thread_that_ends_with_a_handed_over_lease_leaves_an_orphan),
-    };
-
-    return cmocka_run_group_tests_name("handover loss", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, stage_teardown)

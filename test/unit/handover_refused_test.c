@@ -41,7 +41,7 @@ static void expect_not_handed_over(stage *s, const dibs_lock_options *wanted, bo
     expect_nothing_left(s);
 }
 
-static void a_lease_with_other_options_is_not_handed_over(void **state)
+UNIT_TEST_ON(a_lease_with_other_options_is_not_handed_over, stage *s)
 {
     static const dibs_lock_options the_default = {.lease_ms = LEASE},
                                    fixed_fair = {.flags = DIBS_FIXED_LEASE | DIBS_FAIR};
@@ -53,7 +53,6 @@ static void a_lease_with_other_options_is_not_handed_over(void **state)
         {NULL, &shorter, false}, {&shorter, &fixed, false},   {NULL, &fair, true},     {&fair, NULL, true},
         {&fair, &fair, true},    {&fixed, &fixed_fair, true},
     };
-    stage *s = *state;
 
     s->settings.handoff_ms = FOR_LONG;
     stage_open(s, LEASE);
@@ -73,20 +72,17 @@ static void a_lease_with_other_options_is_not_handed_over(void **state)
     unlock_and_end(next, s->rt);
 }
 
-static void no_lease_is_handed_over_where_that_is_switched_off(void **state)
+UNIT_TEST_ON(no_lease_is_handed_over_where_that_is_switched_off, stage *s)
 {
-    stage *s = *state;
-
     s->settings.handoff_ms = DIBS_NO_HANDOFF;
     stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     expect_not_handed_over(s, NULL, false);
 }
 
-static void an_extended_lease_is_not_handed_over(void **state)
+UNIT_TEST_ON(an_extended_lease_is_not_handed_over, stage *s)
 {
     static const uint32_t leases[] = {60000, LEASE, 29000};
-    stage *s = *state;
 
     s->settings.handoff_ms = FOR_LONG;
     stage_open(s, LEASE);
@@ -105,9 +101,8 @@ static void extend_in_actor(void *arg)
 }
 
 /* The answer to the extension could make the lease longer or shorter than its next holder wants. */
-static void a_lease_with_an_extension_in_flight_is_not_handed_over(void **state)
+UNIT_TEST_ON(a_lease_with_an_extension_in_flight_is_not_handed_over, stage *s)
 {
-    stage *s = *state;
     struct call_with call = {NULL, NULL, DIBS_CLOSED};
     actor *holder = actor_start();
 
@@ -135,9 +130,8 @@ static void a_lease_with_an_extension_in_flight_is_not_handed_over(void **state)
 }
 
 /* Renewals get no answer: half of a lease is enough for handing over, less is not. */
-static void a_lease_more_than_half_over_is_not_handed_over(void **state)
+UNIT_TEST_ON(a_lease_more_than_half_over_is_not_handed_over, stage *s)
 {
-    stage *s = *state;
     int64_t half = believed(LEASE) - MS(LEASE) / 2;
 
     s->settings.handoff_ms = FOR_LONG;
@@ -157,10 +151,8 @@ static void a_lease_more_than_half_over_is_not_handed_over(void **state)
     expect_nothing_left(s);
 }
 
-static void a_renewed_lease_is_handed_over_as_often_as_wanted(void **state)
+UNIT_TEST_ON(a_renewed_lease_is_handed_over_as_often_as_wanted, stage *s)
 {
-    stage *s = *state;
-
     s->settings.handoff_ms = FOR_LONG;
     stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -178,18 +170,4 @@ static void a_renewed_lease_is_handed_over_as_often_as_wanted(void **state)
     expect_nothing_left(s);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, stage_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_lease_with_other_options_is_not_handed_over),
-        TEST(no_lease_is_handed_over_where_that_is_switched_off),
-        TEST(an_extended_lease_is_not_handed_over),
-        TEST(a_lease_with_an_extension_in_flight_is_not_handed_over),
-        TEST(a_lease_more_than_half_over_is_not_handed_over),
-        TEST(a_renewed_lease_is_handed_over_as_often_as_wanted),
-    };
-
-    return cmocka_run_group_tests_name("handover refused", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, stage_teardown)

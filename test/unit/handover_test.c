@@ -10,11 +10,10 @@
 /* ----------------------------------------------------------- within the time */
 
 /* Whether the waiter has waited for long or not. */
-static void an_unlock_for_a_waiter_here_does_not_touch_the_store(void **state)
+UNIT_TEST_ON(an_unlock_for_a_waiter_here_does_not_touch_the_store, stage *s)
 {
     static const int64_t waits[] = {0, MS(1), LONG, MS(HANDOFF) - 1};
     enum { COUNT = sizeof waits / sizeof waits[0] };
-    stage *s = *state;
     dibs_owner before, after;
 
     stage_open(s, LEASE);
@@ -43,10 +42,9 @@ static void an_unlock_for_a_waiter_here_does_not_touch_the_store(void **state)
 }
 
 /* All waiters get the lease in the order in which they came, each with the next fence. */
-static void a_lease_is_handed_through_the_whole_line(void **state)
+UNIT_TEST_ON(a_lease_is_handed_through_the_whole_line, stage *s)
 {
     enum { CROWD = 8 };
-    stage *s = *state;
     actor *crowd[CROWD];
 
     stage_open(s, LEASE);
@@ -68,10 +66,8 @@ static void a_lease_is_handed_through_the_whole_line(void **state)
     expect_nothing_left(s);
 }
 
-static void a_long_waiter_comes_before_a_running_thread(void **state)
+UNIT_TEST_ON(a_long_waiter_comes_before_a_running_thread, stage *s)
 {
-    stage *s = *state;
-
     stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     actor *sleeper = waiter(s, 1, FOREVER), *other = actor_start();
@@ -88,10 +84,8 @@ static void a_long_waiter_comes_before_a_running_thread(void **state)
     expect_nothing_left(s);
 }
 
-static void a_running_thread_comes_before_a_new_waiter(void **state)
+UNIT_TEST_ON(a_running_thread_comes_before_a_new_waiter, stage *s)
 {
-    stage *s = *state;
-
     stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     uint64_t fence = fence_of(s->rt, "a");
@@ -118,10 +112,8 @@ static void a_running_thread_comes_before_a_new_waiter(void **state)
     expect_nothing_left(s);
 }
 
-static void a_parked_lease_is_not_for_waiters_with_other_options(void **state)
+UNIT_TEST_ON(a_parked_lease_is_not_for_waiters_with_other_options, stage *s)
 {
-    stage *s = *state;
-
     stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     actor *sleeper = waiter(s, 1, FOREVER), *other = actor_start();
@@ -141,9 +133,8 @@ static void a_parked_lease_is_not_for_waiters_with_other_options(void **state)
 /* ------------------------------------------------------------ after the time */
 
 /* handoff_ms counts from the grant by the store, not from the last hand-over. */
-static void after_handoff_ms_the_unlock_goes_through_the_store(void **state)
+UNIT_TEST_ON(after_handoff_ms_the_unlock_goes_through_the_store, stage *s)
 {
-    stage *s = *state;
     dibs_owner before, after;
 
     stage_open(s, LEASE);
@@ -185,10 +176,9 @@ static bool one_is_back(void *arg)
 }
 
 /* The threads of one process hand the lease over for as long as they may, each in its critical section for 3 ms. */
-static void others_wait_for_handoff_ms_and_one_critical_section(void **state)
+UNIT_TEST_ON(others_wait_for_handoff_ms_and_one_critical_section, stage *s)
 {
     enum { CROWD = 3, SECTION = 3 };
-    stage *s = *state;
     actor *crowd[CROWD], *stranger = actor_start();
     size_t holder = 0;
 
@@ -269,10 +259,9 @@ static void run_relay(void *arg)
     }
 }
 
-static void a_grant_is_good_for_1023_hand_overs(void **state)
+UNIT_TEST_ON(a_grant_is_good_for_1023_hand_overs, stage *s)
 {
     static struct relay relay;
-    stage *s = *state;
     actor *runners[2] = {actor_start(), actor_start()};
 
     relay = (struct relay){.s = s};
@@ -366,7 +355,7 @@ static void expect_all_kinds_of_outcomes(dibs_runtime *rt, uint64_t *acquired)
     assert_int_equal(stats.lost, 0);
 }
 
-static void many_threads_with_short_waits_strand_no_lease(void **state)
+UNIT_TEST_WITH(many_threads_with_short_waits_strand_no_lease, NULL, NULL, void *none)
 {
     const char *url = "mem:contest";
     const dibs_config config = {.urls = &url, .url_count = 1, .handoff_ms = 2, .lease_ms = LONG_LEASE_MS};
@@ -398,21 +387,4 @@ static void many_threads_with_short_waits_strand_no_lease(void **state)
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, stage_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(an_unlock_for_a_waiter_here_does_not_touch_the_store),
-        TEST(a_lease_is_handed_through_the_whole_line),
-        TEST(a_long_waiter_comes_before_a_running_thread),
-        TEST(a_running_thread_comes_before_a_new_waiter),
-        TEST(a_parked_lease_is_not_for_waiters_with_other_options),
-        TEST(after_handoff_ms_the_unlock_goes_through_the_store),
-        TEST(others_wait_for_handoff_ms_and_one_critical_section),
-        TEST(a_grant_is_good_for_1023_hand_overs),
-        cmocka_unit_test(many_threads_with_short_waits_strand_no_lease),
-    };
-
-    return cmocka_run_group_tests_name("handover", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, stage_teardown)

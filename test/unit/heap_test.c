@@ -42,7 +42,7 @@ static size_t way_along_right(const struct dibs__heap *heap)
     return way;
 }
 
-static void the_earliest_comes_first(void **state)
+UNIT_TEST(the_earliest_comes_first)
 {
     static struct dibs__heap_node nodes[COUNT];
     struct dibs__heap heap = {.first = NULL};
@@ -54,7 +54,7 @@ static void the_earliest_comes_first(void **state)
 }
 
 /* Whatever is removed and added again, in whatever order. */
-static void few_nodes_are_looked_at(void **state)
+UNIT_TEST(few_nodes_are_looked_at)
 {
     static struct dibs__heap_node nodes[COUNT];
     struct dibs__heap heap = {.first = NULL};
@@ -74,7 +74,7 @@ static void few_nodes_are_looked_at(void **state)
     assert_int_equal(expect_order(&heap), COUNT);
 }
 
-static void another_node_takes_the_place_of_any(void **state)
+UNIT_TEST(another_node_takes_the_place_of_any)
 {
     static struct dibs__heap_node nodes[COUNT], others[COUNT];
     struct dibs__heap heap = {.first = NULL};
@@ -90,7 +90,7 @@ static void another_node_takes_the_place_of_any(void **state)
     assert_int_equal(expect_order(&heap), COUNT);
 }
 
-static void a_walk_meets_each_node_once(void **state)
+UNIT_TEST(a_walk_meets_each_node_once)
 {
     static struct dibs__heap_node nodes[COUNT];
     bool met[COUNT] = {false};
@@ -107,14 +107,4 @@ static void a_walk_meets_each_node_once(void **state)
     assert_int_equal(count, COUNT);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_earliest_comes_first),
-        cmocka_unit_test(few_nodes_are_looked_at),
-        cmocka_unit_test(another_node_takes_the_place_of_any),
-        cmocka_unit_test(a_walk_meets_each_node_once),
-    };
-
-    return cmocka_run_group_tests_name("heap", tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, NULL)

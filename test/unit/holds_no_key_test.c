@@ -45,7 +45,7 @@ static void a_task_is_not_entered_without_memory(dibs_runtime *rt)
     dibs_task_free(entering.task);
 }
 
-static void holds_report_that_no_thread_key_is_left(void **state)
+UNIT_TEST(holds_report_that_no_thread_key_is_left)
 {
     enum { MOST = 4096 };
     static pthread_key_t keys[MOST];
@@ -77,11 +77,4 @@ static void holds_report_that_no_thread_key_is_left(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(holds_report_that_no_thread_key_is_left),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, NULL)

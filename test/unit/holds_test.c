@@ -55,7 +55,7 @@ static void take_out(uint64_t runtime, const char *name)
     dibs__lease_unref(dibs__holds_remove(dibs__holds_here(hold->lease->runtime), hold));
 }
 
-static void a_hold_is_found_by_runtime_and_name(void **state)
+UNIT_TEST(a_hold_is_found_by_runtime_and_name)
 {
     struct dibs__hold *hold = add(1, "a");
 
@@ -88,7 +88,7 @@ static void expect_last(uint64_t runtime, const char *name)
     assert_ptr_equal(find_last(runtime, name), hold);
 }
 
-static void the_last_hold_is_found_by_its_name_alone(void **state)
+UNIT_TEST(the_last_hold_is_found_by_its_name_alone)
 {
     char name[8] = "ab";
 
@@ -114,7 +114,7 @@ static void the_last_hold_is_found_by_its_name_alone(void **state)
     assert_null(find_last(1, "ac"));
 }
 
-static void the_last_hold_is_right_while_the_table_grows_and_shrinks(void **state)
+UNIT_TEST(the_last_hold_is_right_while_the_table_grows_and_shrinks)
 {
     char name[16];
 
@@ -148,7 +148,7 @@ static void drop_all(uint64_t runtime)
     }
 }
 
-static void a_walk_looks_at_each_hold_once(void **state)
+UNIT_TEST(a_walk_looks_at_each_hold_once)
 {
     static const struct {
         uint64_t runtime;
@@ -194,7 +194,7 @@ static void compare_with_model(const bool *held, unsigned names)
     }
 }
 
-static void the_table_agrees_with_a_model_in_random_order(void **state)
+UNIT_TEST(the_table_agrees_with_a_model_in_random_order)
 {
     static const unsigned sizes[] = {3,  8,   9,   16,
                                      17, 100, 1000}; /* around the sizes at which the index is made and freed */
@@ -237,7 +237,7 @@ static unsigned place_of(unsigned order, unsigned i)
     }
 }
 
-static void ten_thousand_holds_come_and_go(void **state)
+UNIT_TEST(ten_thousand_holds_come_and_go)
 {
     char name[16];
 
@@ -265,7 +265,7 @@ static size_t memory_in_use(void)
     return info.uordblks + info.hblkhd;
 }
 
-static void the_memory_of_holds_is_freed_with_them(void **state)
+UNIT_TEST(the_memory_of_holds_is_freed_with_them)
 {
     size_t before = memory_in_use();
     char name[16];
@@ -299,7 +299,7 @@ static void hold_three(void *arg)
     add(2, "a");
 }
 
-static void the_holds_of_a_thread_that_ends_are_orphaned(void **state)
+UNIT_TEST(the_holds_of_a_thread_that_ends_are_orphaned)
 {
     unsigned before = atomic_load(&orphaned_count);
     actor *thread = actor_start();
@@ -318,7 +318,7 @@ static void add_and_take_out(void *arg)
     take_out(1, "a");
 }
 
-static void a_thread_that_holds_nothing_orphans_nothing(void **state)
+UNIT_TEST(a_thread_that_holds_nothing_orphans_nothing)
 {
     unsigned before = atomic_load(&orphaned_count);
     actor *thread = actor_start();
@@ -337,7 +337,7 @@ static void reserve_only(void *arg)
  * A thread that tried a lock, did not get it and ended must leave nothing behind: a leak would grow with the number of
  * threads.
  */
-static void a_thread_that_reserved_without_a_hold_leaves_no_memory(void **state)
+UNIT_TEST(a_thread_that_reserved_without_a_hold_leaves_no_memory)
 {
 #ifdef CAN_MEASURE_MEMORY
     enum { THREADS = 200 };
@@ -358,22 +358,4 @@ static void a_thread_that_reserved_without_a_hold_leaves_no_memory(void **state)
 #endif
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_hold_is_found_by_runtime_and_name),
-        cmocka_unit_test(a_walk_looks_at_each_hold_once),
-        cmocka_unit_test(the_last_hold_is_found_by_its_name_alone),
-        cmocka_unit_test(the_last_hold_is_right_while_the_table_grows_and_shrinks),
-        cmocka_unit_test(the_table_agrees_with_a_model_in_random_order),
-        cmocka_unit_test(ten_thousand_holds_come_and_go),
-#ifdef CAN_MEASURE_MEMORY
-        cmocka_unit_test(the_memory_of_holds_is_freed_with_them),
-#endif
-        cmocka_unit_test(the_holds_of_a_thread_that_ends_are_orphaned),
-        cmocka_unit_test(a_thread_that_holds_nothing_orphans_nothing),
-        cmocka_unit_test(a_thread_that_reserved_without_a_hold_leaves_no_memory),
-    };
-
-    return cmocka_run_group_tests(tests, setup, NULL);
-}
+UNIT_TESTS_OF(NULL, NULL, setup, NULL)

@@ -74,23 +74,15 @@ static void unlock_all(dibs_runtime *rt)
     dibs_unlock_all(rt);
 }
 
-static void unlocking_all_is_linear(void **state)
+UNIT_TEST(unlocking_all_is_linear)
 {
     expect_linear(unlock_all);
 }
 
 /* What the closing thread held is forgotten. */
-static void closing_is_linear(void **state)
+UNIT_TEST(closing_is_linear)
 {
     expect_linear(dibs_close);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(unlocking_all_is_linear),
-        cmocka_unit_test(closing_is_linear),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, NULL)

@@ -5,9 +5,8 @@
 
 /* -------------------------------------------------------------------------- taken again */
 
-static void a_kept_lease_is_taken_again_with_the_next_fence(void **state)
+UNIT_TEST_ON(a_kept_lease_is_taken_again_with_the_next_fence, struct keeping *k)
 {
-    struct keeping *k = *state;
     struct dibs__lease *lease = keep(k, "a");
     uint64_t fence = dibs__lease_fence(lease);
 
@@ -24,18 +23,16 @@ static void a_kept_lease_is_taken_again_with_the_next_fence(void **state)
     drop(k, "a");
 }
 
-static void a_kept_lease_that_does_not_fit_is_given_back(void **state)
+UNIT_TEST_ON(a_kept_lease_that_does_not_fit_is_given_back, struct keeping *k)
 {
-    struct keeping *k = *state;
     struct dibs__lease *lease = keep(k, "a");
 
     find_unfit(k, lease, LEASE_MS + 1);
 }
 
 /* The store told of the lock before all that were kept were given back: it may not tell any more. */
-static void what_was_given_back_meanwhile_is_not_kept(void **state)
+UNIT_TEST_ON(what_was_given_back_meanwhile_is_not_kept, struct keeping *k)
 {
-    struct keeping *k = *state;
     struct dibs__lease *lease = keep(k, "a");
 
     take(k, "a", LEASE_MS);
@@ -46,9 +43,8 @@ static void what_was_given_back_meanwhile_is_not_kept(void **state)
     drop(k, "a");
 }
 
-static void a_kept_lease_of_which_less_than_half_is_left_is_given_back(void **state)
+UNIT_TEST_ON(a_kept_lease_of_which_less_than_half_is_left_is_given_back, struct keeping *k)
 {
-    struct keeping *k = *state;
     struct dibs__lease *lease = keep(k, "a");
 
     atomic_store(&lease->deadline, moved_clock_now(&k->clock) + MS(SHORT_MS) / 2);
@@ -61,9 +57,8 @@ static void a_kept_lease_of_which_less_than_half_is_left_is_given_back(void **st
 
 /* So that a client which only looks now and then finds the lock free. */
 
-static void a_lease_is_not_kept_beyond_twenty_times_keep(void **state)
+UNIT_TEST_ON(a_lease_is_not_kept_beyond_twenty_times_keep, struct keeping *k)
 {
-    struct keeping *k = *state;
     struct dibs__lease *lease = keep(k, "a");
 
     moved_clock_advance(&k->clock, 19 * MS(KEEP_MS) - 1);
@@ -80,9 +75,8 @@ static void a_lease_is_not_kept_beyond_twenty_times_keep(void **state)
     drop(k, "a");
 }
 
-static void the_next_user_says_so_where_the_store_was_told_that_nobody_uses_the_lease(void **state)
+UNIT_TEST_ON(the_next_user_says_so_where_the_store_was_told_that_nobody_uses_the_lease, struct keeping *k)
 {
-    struct keeping *k = *state;
     struct dibs__lease *lease = keep(k, "a");
     bool tells;
 
@@ -98,9 +92,8 @@ static void the_next_user_says_so_where_the_store_was_told_that_nobody_uses_the_
     drop(k, "a");
 }
 
-static void more_fences_are_asked_for_before_they_are_used_up(void **state)
+UNIT_TEST_ON(more_fences_are_asked_for_before_they_are_used_up, struct keeping *k)
 {
-    struct keeping *k = *state;
     struct dibs__lease *lease = keep(k, "a");
 
     for (unsigned step = 1; step < 2 * STEPS_BEFORE_RAISE; step++) {
@@ -121,9 +114,8 @@ static void more_fences_are_asked_for_before_they_are_used_up(void **state)
 
 /* -------------------------------------------------------------------------- given back */
 
-static void an_unused_lease_is_told_to_be_kept_and_then_given_back(void **state)
+UNIT_TEST_ON(an_unused_lease_is_told_to_be_kept_and_then_given_back, struct keeping *k)
 {
-    struct keeping *k = *state;
     struct dibs__lease *lease = keep(k, "a");
     bool tells;
 
@@ -140,9 +132,8 @@ static void an_unused_lease_is_told_to_be_kept_and_then_given_back(void **state)
     dibs__lease_unref(lease);
 }
 
-static void a_lease_that_is_kept_for_less_than_five_ms_is_looked_at_then(void **state)
+UNIT_TEST_ON(a_lease_that_is_kept_for_less_than_five_ms_is_looked_at_then, struct keeping *k)
 {
-    struct keeping *k = *state;
     bool tells;
 
     k->cells->keep = MS(3);
@@ -155,9 +146,9 @@ static void a_lease_that_is_kept_for_less_than_five_ms_is_looked_at_then(void **
 
 /* Whoever asks for it may have recalled it unheard. */
 
-static void the_store_is_asked_now_and_then_whether_others_want_a_lease_that_is_used_again_and_again(void **state)
+UNIT_TEST_ON(the_store_is_asked_now_and_then_whether_others_want_a_lease_that_is_used_again_and_again,
+             struct keeping *k)
 {
-    struct keeping *k = *state;
     struct dibs__lease *lease = keep(k, "a");
     unsigned asked = 0;
 
@@ -182,9 +173,8 @@ static void the_store_is_asked_now_and_then_whether_others_want_a_lease_that_is_
     drop(k, "a");
 }
 
-static void a_lost_lease_is_not_kept_any_more(void **state)
+UNIT_TEST_ON(a_lost_lease_is_not_kept_any_more, struct keeping *k)
 {
-    struct keeping *k = *state;
     struct dibs__lease *lease = keep(k, "a");
 
     dibs__lease_ref(lease);
@@ -194,23 +184,4 @@ static void a_lost_lease_is_not_kept_any_more(void **state)
     dibs__lease_unref(lease);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_kept_lease_is_taken_again_with_the_next_fence),
-        TEST(a_kept_lease_that_does_not_fit_is_given_back),
-        TEST(what_was_given_back_meanwhile_is_not_kept),
-        TEST(a_kept_lease_of_which_less_than_half_is_left_is_given_back),
-        TEST(a_lease_is_not_kept_beyond_twenty_times_keep),
-        TEST(the_next_user_says_so_where_the_store_was_told_that_nobody_uses_the_lease),
-        TEST(more_fences_are_asked_for_before_they_are_used_up),
-        TEST(an_unused_lease_is_told_to_be_kept_and_then_given_back),
-        TEST(a_lease_that_is_kept_for_less_than_five_ms_is_looked_at_then),
-        TEST(the_store_is_asked_now_and_then_whether_others_want_a_lease_that_is_used_again_and_again),
-        TEST(a_lost_lease_is_not_kept_any_more),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

@@ -6,10 +6,8 @@
 
 /* -------------------------------------------------------------------------- what is kept */
 
-static void the_lease_of_the_fourth_lock_in_a_row_is_kept(void **state)
+UNIT_TEST_ON(the_lease_of_the_fourth_lock_in_a_row_is_kept, struct keeping *k)
 {
-    struct keeping *k = *state;
-
     make_a_habit(k, "a");
     assert_true(use(k, "a"));
     assert_int_equal(dibs__kept_count(k->cells), 1);
@@ -17,10 +15,8 @@ static void the_lease_of_the_fourth_lock_in_a_row_is_kept(void **state)
     drop(k, "a");
 }
 
-static void a_lock_that_had_to_be_waited_for_ends_the_row(void **state)
+UNIT_TEST_ON(a_lock_that_had_to_be_waited_for_ends_the_row, struct keeping *k)
 {
-    struct keeping *k = *state;
-
     make_a_habit(k, "a");
     assert_false(use_as(k, "a", LEASE_MS, true)); /* though its token says that it may be kept */
     make_a_habit(k, "a");
@@ -28,18 +24,16 @@ static void a_lock_that_had_to_be_waited_for_ends_the_row(void **state)
     drop(k, "a");
 }
 
-static void an_extended_lease_is_not_kept(void **state)
+UNIT_TEST_ON(an_extended_lease_is_not_kept, struct keeping *k)
 {
-    struct keeping *k = *state;
     struct dibs__lease *lease = hold(k, "a");
 
     atomic_store(&lease->extended_ms, 1);
     assert_false(unlock(k, lease));
 }
 
-static void no_lease_is_kept_while_the_store_recalls_none(void **state)
+UNIT_TEST_ON(no_lease_is_kept_while_the_store_recalls_none, struct keeping *k)
 {
-    struct keeping *k = *state;
     struct dibs__lease *lease = hold(k, "a");
 
     atomic_store(&k->cells->recallable, 0);
@@ -52,12 +46,11 @@ static void no_lease_is_kept_while_the_store_recalls_none(void **state)
 }
 
 /* Of the length that it has while it is kept. */
-static void a_lease_of_which_less_than_half_is_left_is_not_kept(void **state)
+UNIT_TEST_ON(a_lease_of_which_less_than_half_is_left_is_not_kept, struct keeping *k)
 {
     static const struct {
         uint32_t lease_ms, half_ms;
     } cases[] = {{LEASE_MS, SHORT_MS / 2}, {120, 60}};
-    struct keeping *k = *state;
 
     make_a_habit(k, "a");
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
@@ -72,10 +65,8 @@ static void a_lease_of_which_less_than_half_is_left_is_not_kept(void **state)
         }
 }
 
-static void names_are_remembered_each_for_itself(void **state)
+UNIT_TEST_ON(names_are_remembered_each_for_itself, struct keeping *k)
 {
-    struct keeping *k = *state;
-
     assert_false(use(k, "a"));
     assert_false(use(k, "b"));
     assert_false(use(k, "a"));
@@ -91,9 +82,8 @@ static void names_are_remembered_each_for_itself(void **state)
 }
 
 /* Where two names fall to the same place, the one that was recalled is the one to remember. */
-static void a_recalled_name_is_not_forgotten_for_another(void **state)
+UNIT_TEST_ON(a_recalled_name_is_not_forgotten_for_another, struct keeping *k)
 {
-    struct keeping *k = *state;
     struct dibs__lease *lease = keep(k, "a");
     unsigned number = 0;
     char other[16];
@@ -113,9 +103,8 @@ static void a_recalled_name_is_not_forgotten_for_another(void **state)
 }
 
 /* Nor are the pauses of two such names: the place remembers the later of their ends. */
-static void a_pause_counts_though_the_place_belongs_to_another_name(void **state)
+UNIT_TEST_ON(a_pause_counts_though_the_place_belongs_to_another_name, struct keeping *k)
 {
-    struct keeping *k = *state;
     struct dibs__lease *first = hold(k, "a");
     unsigned number = 0;
     char other[16];
@@ -139,9 +128,8 @@ static void a_pause_counts_though_the_place_belongs_to_another_name(void **state
     drop(k, other);
 }
 
-static void sixty_four_leases_of_a_shard_are_kept(void **state)
+UNIT_TEST_ON(sixty_four_leases_of_a_shard_are_kept, struct keeping *k)
 {
-    struct keeping *k = *state;
     char names[MOST + 1][16], first[16];
     unsigned number = 0;
     bool tells;
@@ -163,9 +151,8 @@ static void sixty_four_leases_of_a_shard_are_kept(void **state)
 
 /* -------------------------------------------------------------------------- what is not kept for a while */
 
-static void a_name_whose_lease_was_found_too_old_is_not_kept_for_a_while(void **state)
+UNIT_TEST_ON(a_name_whose_lease_was_found_too_old_is_not_kept_for_a_while, struct keeping *k)
 {
-    struct keeping *k = *state;
     struct dibs__lease *lease = keep(k, "a");
 
     moved_clock_advance(&k->clock, 19 * MS(KEEP_MS));
@@ -178,9 +165,8 @@ static void a_name_whose_lease_was_found_too_old_is_not_kept_for_a_while(void **
     drop(k, "a");
 }
 
-static void the_longer_of_two_pauses_counts(void **state)
+UNIT_TEST_ON(the_longer_of_two_pauses_counts, struct keeping *k)
 {
-    struct keeping *k = *state;
     bool tells;
 
     k->cells->keep = MS(10);
@@ -196,10 +182,9 @@ static void the_longer_of_two_pauses_counts(void **state)
     drop(k, "a");
 }
 
-static void a_recalled_name_is_not_kept_for_a_while_that_doubles(void **state)
+UNIT_TEST_ON(a_recalled_name_is_not_kept_for_a_while_that_doubles, struct keeping *k)
 {
     static const int pauses_ms[] = {100, 200, 400, 800, 1600, 3200, 6400, 10000, 10000};
-    struct keeping *k = *state;
 
     make_a_habit(k, "a");
     for (size_t i = 0; i < sizeof pauses_ms / sizeof pauses_ms[0]; i++) {
@@ -219,9 +204,8 @@ static void a_recalled_name_is_not_kept_for_a_while_that_doubles(void **state)
     drop(k, "a");
 }
 
-static void a_recalled_lease_in_use_is_not_kept_afterwards(void **state)
+UNIT_TEST_ON(a_recalled_lease_in_use_is_not_kept_afterwards, struct keeping *k)
 {
-    struct keeping *k = *state;
     struct dibs__lease *lease = hold(k, "a");
     bool tells;
 
@@ -236,9 +220,8 @@ static void a_recalled_lease_in_use_is_not_kept_afterwards(void **state)
     drop(k, "a");
 }
 
-static void a_recall_that_comes_twice_is_one(void **state)
+UNIT_TEST_ON(a_recall_that_comes_twice_is_one, struct keeping *k)
 {
-    struct keeping *k = *state;
     struct dibs__lease *lease = hold(k, "a");
     bool tells;
 
@@ -253,9 +236,8 @@ static void a_recall_that_comes_twice_is_one(void **state)
     drop(k, "a");
 }
 
-static void a_recall_ends_the_row(void **state)
+UNIT_TEST_ON(a_recall_ends_the_row, struct keeping *k)
 {
-    struct keeping *k = *state;
     struct dibs__lease *lease = keep(k, "a");
     bool tells;
 
@@ -268,27 +250,4 @@ static void a_recall_ends_the_row(void **state)
     drop(k, "a");
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(the_lease_of_the_fourth_lock_in_a_row_is_kept),
-        TEST(a_lock_that_had_to_be_waited_for_ends_the_row),
-        TEST(an_extended_lease_is_not_kept),
-        TEST(no_lease_is_kept_while_the_store_recalls_none),
-        TEST(a_lease_of_which_less_than_half_is_left_is_not_kept),
-        TEST(names_are_remembered_each_for_itself),
-        TEST(a_recalled_name_is_not_forgotten_for_another),
-        TEST(a_pause_counts_though_the_place_belongs_to_another_name),
-        TEST(sixty_four_leases_of_a_shard_are_kept),
-        TEST(a_name_whose_lease_was_found_too_old_is_not_kept_for_a_while),
-        TEST(the_longer_of_two_pauses_counts),
-        TEST(a_recalled_name_is_not_kept_for_a_while_that_doubles),
-        TEST(a_recalled_lease_in_use_is_not_kept_afterwards),
-        TEST(a_recall_that_comes_twice_is_one),
-        TEST(a_recall_ends_the_row),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

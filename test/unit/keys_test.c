@@ -56,7 +56,7 @@ static bool splits(const char *prefix, const char *name)
     return dibs__key_splits(key.bytes);
 }
 
-static void the_slot_function_is_that_of_redis(void **state)
+UNIT_TEST(the_slot_function_is_that_of_redis)
 {
     assert_int_equal(crc16("123456789", 9), 0x31c3);
     assert_int_equal(slot_of("foo", 3), 12182);
@@ -64,7 +64,7 @@ static void the_slot_function_is_that_of_redis(void **state)
     assert_true(slot_of("{}foo", 5) != 12182);
 }
 
-static void documented_names_have_documented_keys(void **state)
+UNIT_TEST(documented_names_have_documented_keys)
 {
     static const struct {
         const char *name;
@@ -82,7 +82,7 @@ static void documented_names_have_documented_keys(void **state)
 }
 
 /* A prefix may contain the tag, or make that of the name ineffective. */
-static void the_prefix_is_part_of_the_key(void **state)
+UNIT_TEST(the_prefix_is_part_of_the_key)
 {
     assert_false(splits("{app}:", "a}b"));
     assert_true(share_a_slot("{app}:", "a}b"));
@@ -93,7 +93,7 @@ static void the_prefix_is_part_of_the_key(void **state)
 }
 
 /* The probe lies with the lock that gave it its name, and is no key that a script touches. */
-static void the_probe_has_a_key_of_its_own(void **state)
+UNIT_TEST(the_probe_has_a_key_of_its_own)
 {
     static const struct {
         const char *prefix, *name, *key;
@@ -124,7 +124,7 @@ static const char *some_text(char out[16])
 }
 
 /* Two keys may have the same slot by chance: one pair in 16,384. */
-static void names_whose_keys_are_in_two_slots_are_recognised(void **state)
+UNIT_TEST(names_whose_keys_are_in_two_slots_are_recognised)
 {
     enum { NAMES = 100000 };
     unsigned apart = 0, by_chance = 0;
@@ -145,15 +145,4 @@ static void names_whose_keys_are_in_two_slots_are_recognised(void **state)
     assert_true(apart > NAMES / 10 && apart < NAMES / 10 * 9);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_slot_function_is_that_of_redis),
-        cmocka_unit_test(documented_names_have_documented_keys),
-        cmocka_unit_test(the_prefix_is_part_of_the_key),
-        cmocka_unit_test(the_probe_has_a_key_of_its_own),
-        cmocka_unit_test(names_whose_keys_are_in_two_slots_are_recognised),
-    };
-
-    return cmocka_run_group_tests_name("keys", tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, NULL)

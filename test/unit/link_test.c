@@ -4,7 +4,7 @@
 
 /* ------------------------------------------------------------------- driving */
 
-static void a_link_goes_on_after_a_deadline(void **state)
+UNIT_TEST(a_link_goes_on_after_a_deadline)
 {
     struct rig *r = *state;
     int64_t until = dibs__after_ms(dibs__now(&dibs__system_clock), LIMIT_MS);
@@ -24,9 +24,8 @@ static void a_link_goes_on_after_a_deadline(void **state)
 }
 
 /* A thread that sleeps for bytes leaves them in the socket until it takes them. */
-static void a_sleeping_reader_takes_nothing(void **state)
+UNIT_TEST_ON(a_sleeping_reader_takes_nothing, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__link *link = connected(r, NULL);
 
     assert_true(dibs__link_sleep(link)); /* with nothing to come: it ends by itself */
@@ -61,9 +60,8 @@ static uint64_t server_of(struct rig *r, const char *info_server, const char *in
 }
 
 /* The number tells a lease that a restart or a failover may have cost from one that was deleted. */
-static void another_server_has_another_number(void **state)
+UNIT_TEST_ON(another_server_has_another_number, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t first = server_of(r, RUN(ID_A), REPLICATION(ID_A));
 
     assert_true(first != 0);
@@ -82,10 +80,8 @@ static void another_server_has_another_number(void **state)
     assert_true(server_of(r, RUN(ID_A), REPLICATION(ID_A)) == first);
 }
 
-static void a_server_that_is_not_known_has_no_number(void **state)
+UNIT_TEST_ON(a_server_that_is_not_known_has_no_number, struct rig *r)
 {
-    struct rig *r = *state;
-
     assert_true(server_of(r, "-NOPERM no right\r\n", REPLICATION(ID_A)) == 0);
     assert_true(server_of(r, "$13\r\nrun_id:short\n\r\n", REPLICATION(ID_A)) == 0);
     fake_redis_answer(r->fake, "SUBSCRIBE", SUBSCRIBED);
@@ -103,40 +99,22 @@ static void expect_no_reply(struct rig *r, const char *prefix, const char *bytes
     assert_that(r->error.status == DIBS_STORE_ERROR, "%s: %s", bytes, r->error.detail);
 }
 
-static void a_huge_array_is_not_allocated(void **state)
+UNIT_TEST_ON(a_huge_array_is_not_allocated, struct rig *r)
 {
-    struct rig *r = *state;
-
     expect_no_reply(r, "TIME", "*1000000000\r\n");
     expect_no_reply(r, "TIME", "*16385\r\n");
 }
 
-static void a_server_of_another_kind_is_reported(void **state)
+UNIT_TEST_ON(a_server_of_another_kind_is_reported, struct rig *r)
 {
-    struct rig *r = *state;
-
     expect_no_reply(r, "CLIENT", "HTTP/1.1 400 Bad Request\r\n");
 }
 
-static void a_server_that_hangs_up_counts_as_absent(void **state)
+UNIT_TEST_ON(a_server_that_hangs_up_counts_as_absent, struct rig *r)
 {
-    struct rig *r = *state;
-
     fake_redis_refuse(r->fake, true);
     assert_null(try_connect(r, NULL));
     assert_int_equal(r->error.status, DIBS_UNAVAILABLE);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_link_goes_on_after_a_deadline),         TEST(a_sleeping_reader_takes_nothing),
-        TEST(another_server_has_another_number),       TEST(a_server_that_is_not_known_has_no_number),
-        TEST(a_huge_array_is_not_allocated),           TEST(a_server_of_another_kind_is_reported),
-        TEST(a_server_that_hangs_up_counts_as_absent),
-    };
-
-    return cmocka_run_group_tests_name("link", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

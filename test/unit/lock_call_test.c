@@ -38,9 +38,8 @@ static int teardown(void **state)
 }
 
 /* One thread can begin at several stores, and the servers work at the same time. */
-static void a_query_that_is_begun_is_sent(void **state)
+UNIT_TEST_ON(a_query_that_is_begun_is_sent, struct scene *scene)
 {
-    struct scene *scene = *state;
     struct dibs__store *store = scene->seat.store;
     dibs_owner owner = {.held = false};
     struct dibs__op look = {
@@ -65,7 +64,7 @@ static dibs_status refuse(struct dibs__redis_store *store, struct dibs__lock_cal
 }
 
 /* Once for each common connection at most, and only where the connection broke and there is time. */
-static void a_call_is_sent_again_as_often_as_there_are_connections(void **state)
+UNIT_TEST(a_call_is_sent_again_as_often_as_there_are_connections)
 {
     static const struct dibs__lock_call_ops ops = {.send = refuse};
     static struct dibs__redirect moved = {.kind = DIBS__REDIRECT_MOVED};
@@ -96,7 +95,7 @@ static void a_call_is_sent_again_as_often_as_there_are_connections(void **state)
 }
 
 /* Whoever finishes it may have to wait for the other node, so a thread that has other calls to finish leaves it. */
-static void a_call_that_a_node_turned_away_is_not_over(void **state)
+UNIT_TEST_WITH(a_call_that_a_node_turned_away_is_not_over, NULL, NULL, void *none)
 {
     fake_redis *node = fake_redis_start(true), *other = fake_redis_start(true);
     char map[100], moved[64], url[64];
@@ -127,9 +126,8 @@ static void a_call_that_a_node_turned_away_is_not_over(void **state)
 }
 
 #if CAN_FAIL
-static void a_call_without_memory_says_so(void **state)
+UNIT_TEST_ON(a_call_without_memory_says_so, struct scene *scene)
 {
-    struct scene *scene = *state;
     struct dibs__store *store = scene->seat.store;
     dibs_owner owner;
     struct dibs__op ops[] = {
@@ -153,7 +151,7 @@ static void a_call_without_memory_says_so(void **state)
 #endif
 
 /* A node before Redis 7.0: the lock may well be there, though another key of the call is not. */
-static void a_call_that_an_old_node_would_send_elsewhere_stays(void **state)
+UNIT_TEST_WITH(a_call_that_an_old_node_would_send_elsewhere_stays, NULL, NULL, void *none)
 {
     fake_redis *node = fake_redis_start(true), *other = fake_redis_start(true);
     char map[100], ask[64], url[64];
@@ -181,17 +179,4 @@ static void a_call_that_an_old_node_would_send_elsewhere_stays(void **state)
     fake_redis_stop(node);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_query_that_is_begun_is_sent, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_call_is_sent_again_as_often_as_there_are_connections, setup, teardown),
-        cmocka_unit_test(a_call_that_a_node_turned_away_is_not_over),
-        cmocka_unit_test(a_call_that_an_old_node_would_send_elsewhere_stays),
-#if CAN_FAIL
-        cmocka_unit_test_setup_teardown(a_call_without_memory_says_so, setup, teardown),
-#endif
-    };
-
-    return cmocka_run_group_tests_name("lock_call", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

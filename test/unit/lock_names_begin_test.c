@@ -97,10 +97,8 @@ static void unlock_all(struct scene *s)
     assert_status(DIBS_OK, dibs_task_leave(s->task));
 }
 
-static void several_names_have_one_completion(void **state)
+UNIT_TEST_ON(several_names_have_one_completion, struct scene *s)
 {
-    struct scene *s = *state;
-
     assert_status(DIBS_OK, begin(s, 0, NULL));
     expect_end(s, DIBS_OK);
     expect_no_more(s);
@@ -123,10 +121,9 @@ static void several_names_have_one_completion(void **state)
     assert_int_equal(stats_of(s->rt).leases, 0);
 }
 
-static void beginning_several_names_checks_its_arguments(void **state)
+UNIT_TEST_ON(beginning_several_names_checks_its_arguments, struct scene *s)
 {
     static const char *const null[] = {NULL};
-    struct scene *s = *state;
 
     assert_status(DIBS_INVALID, dibs_lock_names_begin(NULL, names, NAMES, 0, NULL, s->queue, NULL));
     assert_status(DIBS_INVALID, dibs_lock_names_begin(s->task, names, NAMES, 0, NULL, NULL, NULL));
@@ -140,10 +137,8 @@ static void beginning_several_names_checks_its_arguments(void **state)
     expect_no_more(s);
 }
 
-static void a_taken_name_leaves_none_of_several_held(void **state)
+UNIT_TEST_ON(a_taken_name_leaves_none_of_several_held, struct scene *s)
 {
-    struct scene *s = *state;
-
     assert_status(DIBS_OK, dibs_lock(s->other, "b"));
     assert_status(DIBS_OK, begin(s, 0, NULL));
     dibs_completion done = take(s);
@@ -167,10 +162,8 @@ static void a_taken_name_leaves_none_of_several_held(void **state)
     assert_int_equal(stats_of(s->rt).leases, 0);
 }
 
-static void a_cancel_completes_several_names_at_once(void **state)
+UNIT_TEST_ON(a_cancel_completes_several_names_at_once, struct scene *s)
 {
-    struct scene *s = *state;
-
     assert_status(DIBS_OK, dibs_lock(s->other, "b"));
     assert_status(DIBS_OK, begin(s, FOREVER, NULL));
     await_waiters(s->other, "b", 1);
@@ -187,10 +180,8 @@ static void a_cancel_completes_several_names_at_once(void **state)
 }
 
 /* A name that the task holds already is not the reason. */
-static void a_cancelled_call_names_a_lock_that_it_wanted(void **state)
+UNIT_TEST_ON(a_cancelled_call_names_a_lock_that_it_wanted, struct scene *s)
 {
-    struct scene *s = *state;
-
     assert_status(DIBS_OK, dibs_lock_begin(s->task, "a", 0, NULL, s->queue, &s->arg));
     assert_int_equal(take(s).status, DIBS_OK);
     dibs_task_cancel(s->task);
@@ -200,9 +191,8 @@ static void a_cancelled_call_names_a_lock_that_it_wanted(void **state)
     assert_string_equal(done.detail, "the task that wanted \"b\" was cancelled");
 }
 
-static void freeing_a_task_completes_its_call_for_several_names(void **state)
+UNIT_TEST_ON(freeing_a_task_completes_its_call_for_several_names, struct scene *s)
 {
-    struct scene *s = *state;
     dibs_task *task;
 
     assert_status(DIBS_OK, dibs_lock(s->other, "b"));
@@ -221,10 +211,8 @@ static void freeing_a_task_completes_its_call_for_several_names(void **state)
     assert_status(DIBS_OK, dibs_unlock(s->other, "b"));
 }
 
-static void close_completes_a_call_for_several_names(void **state)
+UNIT_TEST_ON(close_completes_a_call_for_several_names, struct scene *s)
 {
-    struct scene *s = *state;
-
     assert_status(DIBS_OK, dibs_lock(s->other, "b"));
     assert_status(DIBS_OK, begin(s, FOREVER, NULL));
     await_waiters(s->other, "b", 1);
@@ -244,10 +232,9 @@ static int digit(const dibs_completion *done)
  * Each name has its loss told, and one that was released has none. The leases become short only when the test has seen
  * what it holds: whether dibs_extend still finds them does not matter.
  */
-static void the_loss_of_each_of_several_names_is_told(void **state)
+UNIT_TEST_ON(the_loss_of_each_of_several_names_is_told, struct scene *s)
 {
     const dibs_lock_options fixed = {.flags = DIBS_FIXED_LEASE};
-    struct scene *s = *state;
     uint64_t fences[NAMES];
     unsigned seen = 0;
 
@@ -278,12 +265,11 @@ static void the_loss_of_each_of_several_names_is_told(void **state)
  * Fair calls that one thread begins have their places in that order, whether they are for one name or for several: also
  * those whose first name is free, and those that give a free name back before they wait.
  */
-static void fair_calls_are_granted_in_the_order_of_their_begins(void **state)
+UNIT_TEST_ON(fair_calls_are_granted_in_the_order_of_their_begins, struct scene *s)
 {
     static const char *const calls[][2] = {{"b", "c"}, {"b", NULL}, {"b", "c"}, {"a", "b"}, {"b", NULL}, {"b", "d"}};
     enum { CALLS = sizeof calls / sizeof *calls };
     const dibs_lock_options fair = {.flags = DIBS_FAIR};
-    struct scene *s = *state;
     dibs_task *tasks[CALLS];
     dibs_completion done;
 
@@ -304,21 +290,4 @@ static void fair_calls_are_granted_in_the_order_of_their_begins(void **state)
     }
 }
 
-#define WITH_SCENE(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        WITH_SCENE(several_names_have_one_completion),
-        WITH_SCENE(beginning_several_names_checks_its_arguments),
-        WITH_SCENE(a_taken_name_leaves_none_of_several_held),
-        WITH_SCENE(a_cancel_completes_several_names_at_once),
-        WITH_SCENE(a_cancelled_call_names_a_lock_that_it_wanted),
-        WITH_SCENE(freeing_a_task_completes_its_call_for_several_names),
-        WITH_SCENE(close_completes_a_call_for_several_names),
-        WITH_SCENE(the_loss_of_each_of_several_names_is_told),
-        WITH_SCENE(fair_calls_are_granted_in_the_order_of_their_begins),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

@@ -135,10 +135,9 @@ static void run_unlock(void *arg)
 
 /* ------------------------------------------------------------------- threads */
 
-static void each_of_several_names_is_held_by_itself(void **state)
+UNIT_TEST_ON(each_of_several_names_is_held_by_itself, struct pair *p)
 {
     static const char *const given[] = {"c", "a", "c", "b", "a"}, *const back[] = {"b", "c", "b", "a"};
-    struct pair *p = *state;
 
     assert_status(DIBS_OK, dibs_lock_names(p->rt, given, COUNT(given), FOREVER, NULL));
     for (size_t i = 0; i < COUNT(given); i++) {
@@ -159,19 +158,16 @@ static void each_of_several_names_is_held_by_itself(void **state)
     assert_int_equal(stats_of(p->rt).not_held, 0);
 }
 
-static void locking_no_names_does_nothing(void **state)
+UNIT_TEST_ON(locking_no_names_does_nothing, struct pair *p)
 {
-    struct pair *p = *state;
-
     assert_status(DIBS_OK, dibs_lock_names(p->rt, NULL, 0, 0, NULL));
     assert_status(DIBS_OK, dibs_unlock_names(p->rt, NULL, 0));
 }
 
-static void locking_several_names_checks_its_arguments_first(void **state)
+UNIT_TEST_ON(locking_several_names_checks_its_arguments_first, struct pair *p)
 {
     static const char *const good[] = {"a"}, *const null[] = {"a", NULL}, *const empty[] = {"a", ""};
     static const char *many[DIBS_NAMES_MAX + 1];
-    struct pair *p = *state;
 
     for (size_t i = 0; i < COUNT(many); i++)
         many[i] = "a";
@@ -192,10 +188,9 @@ static void locking_several_names_checks_its_arguments_first(void **state)
     assert_status(DIBS_NOT_HELD, dibs_check(p->rt, "a"));
 }
 
-static void one_taken_name_leaves_none_of_them_held(void **state)
+UNIT_TEST_ON(one_taken_name_leaves_none_of_them_held, struct pair *p)
 {
     static const char *const names[] = {"c", "b", "a"};
-    struct pair *p = *state;
 
     assert_status(DIBS_OK, dibs_lock(p->other, "b"));
     assert_status(DIBS_BUSY, dibs_lock_names(p->rt, names, COUNT(names), 0, NULL));
@@ -214,10 +209,9 @@ static void one_taken_name_leaves_none_of_them_held(void **state)
 }
 
 /* While the call waits for a name it holds the names before it, and none after it. */
-static void a_waiting_call_holds_only_the_names_before(void **state)
+UNIT_TEST_ON(a_waiting_call_holds_only_the_names_before, struct pair *p)
 {
     static const char *const names[] = {"d", "c", "b", "a"};
-    struct pair *p = *state;
     struct call call = {.rt = p->rt, .names = names, .count = COUNT(names), .wait_ms = FOREVER};
     actor *a = actor_start();
 
@@ -243,10 +237,9 @@ static void a_waiting_call_holds_only_the_names_before(void **state)
     actor_end(a);
 }
 
-static void names_already_held_are_entered_again(void **state)
+UNIT_TEST_ON(names_already_held_are_entered_again, struct pair *p)
 {
     static const char *const names[] = {"a", "b", "c"};
-    struct pair *p = *state;
 
     assert_status(DIBS_OK, dibs_lock(p->rt, "b"));
     assert_status(DIBS_OK, dibs_lock_names(p->rt, names, COUNT(names), 0, NULL));
@@ -262,11 +255,10 @@ static void names_already_held_are_entered_again(void **state)
 }
 
 /* Earlier holds keep their counts when the call fails. */
-static void a_failure_leaves_earlier_holds(void **state)
+UNIT_TEST_ON(a_failure_leaves_earlier_holds, struct pair *p)
 {
     static const char *const names[] = {"a", "b", "c"};
     const dibs_lock_options once = {.flags = DIBS_NO_REENTRY};
-    struct pair *p = *state;
 
     assert_status(DIBS_OK, dibs_lock(p->rt, "b"));
     assert_status(DIBS_OK, dibs_lock(p->other, "c"));
@@ -295,11 +287,10 @@ static void lock_briefly(dibs_runtime *rt, const char *name, const dibs_lock_opt
     assert_status(DIBS_OK, status);
 }
 
-static void a_lost_hold_fails_at_once(void **state)
+UNIT_TEST_ON(a_lost_hold_fails_at_once, struct pair *p)
 {
     static const char *const names[] = {"a", "b"};
     const dibs_lock_options brief = {.lease_ms = 30, .flags = DIBS_FIXED_LEASE};
-    struct pair *p = *state;
 
     lock_briefly(p->rt, "b", &brief);
     await_lost(p->rt, "b");
@@ -313,11 +304,10 @@ static void a_lost_hold_fails_at_once(void **state)
 }
 
 /* Though a name before it can't be entered again. */
-static void a_lost_hold_comes_before_one_that_cannot_be_entered_again(void **state)
+UNIT_TEST_ON(a_lost_hold_comes_before_one_that_cannot_be_entered_again, struct pair *p)
 {
     static const char *const names[] = {"a", "b"};
     const dibs_lock_options brief = {.lease_ms = 30, .flags = DIBS_FIXED_LEASE}, once = {.flags = DIBS_NO_REENTRY};
-    struct pair *p = *state;
 
     assert_status(DIBS_OK, dibs_lock(p->rt, "a"));
     assert_status(DIBS_BUSY, dibs_lock_names(p->rt, names, COUNT(names), 0, &once));
@@ -338,11 +328,10 @@ static void let_half_a_second_pass(void *arg)
 }
 
 /* While the call gives back what it was granted, a lock ends that the owner held before. */
-static void a_hold_that_ends_while_others_are_given_back_is_a_loss(void **state)
+UNIT_TEST_WITH(a_hold_that_ends_while_others_are_given_back_is_a_loss, stage_setup, stage_teardown, stage *s)
 {
     static const char *const names[] = {"a", "b", "c"};
     const dibs_lock_options brief = {.lease_ms = 400, .flags = DIBS_FIXED_LEASE};
-    stage *s = *state;
 
     s->url = "mem:given-back";
     stage_open(s, 0);
@@ -360,11 +349,10 @@ static void a_hold_that_ends_while_others_are_given_back_is_a_loss(void **state)
 }
 
 /* A name that was granted first is lost while the last is waited for. */
-static void a_loss_before_the_end_fails_the_call(void **state)
+UNIT_TEST_ON(a_loss_before_the_end_fails_the_call, struct pair *p)
 {
     static const char *const names[] = {"a", "b", "c"};
     const dibs_lock_options brief = {.lease_ms = 40, .flags = DIBS_FIXED_LEASE};
-    struct pair *p = *state;
     struct call call = {.rt = p->rt, .names = names, .count = COUNT(names), .wait_ms = FOREVER, .options = &brief};
     actor *a = actor_start();
 
@@ -384,11 +372,10 @@ static void a_loss_before_the_end_fails_the_call(void **state)
 }
 
 /* The time is over, or one try finds a name taken: the loss is the more important reason. */
-static void a_loss_is_reported_before_other_reasons(void **state)
+UNIT_TEST_ON(a_loss_is_reported_before_other_reasons, struct pair *p)
 {
     static const char *const names[] = {"a", "b", "c"};
     const dibs_lock_options brief = {.lease_ms = 30, .flags = DIBS_FIXED_LEASE};
-    struct pair *p = *state;
 
     assert_status(DIBS_OK, dibs_lock(p->other, "c"));
     assert_status(DIBS_LOST, dibs_lock_names(p->rt, names, COUNT(names), 400, &brief));
@@ -403,11 +390,10 @@ static void a_loss_is_reported_before_other_reasons(void **state)
 }
 
 /* A hold from before the call counts as well. */
-static void a_loss_of_an_earlier_hold_fails_the_call(void **state)
+UNIT_TEST_ON(a_loss_of_an_earlier_hold_fails_the_call, struct pair *p)
 {
     static const char *const names[] = {"a", "b"};
     const dibs_lock_options brief = {.lease_ms = 150, .flags = DIBS_FIXED_LEASE};
-    struct pair *p = *state;
 
     assert_status(DIBS_OK, dibs_lock(p->other, "b"));
     lock_briefly(p->rt, "a", &brief);
@@ -425,10 +411,9 @@ static void a_loss_of_an_earlier_hold_fails_the_call(void **state)
 }
 
 /* The first status in the order given, and all are given up. */
-static void unlocking_several_names_reports_the_first_failure(void **state)
+UNIT_TEST_ON(unlocking_several_names_reports_the_first_failure, struct pair *p)
 {
     static const char *const names[] = {"d", "x", "b", "y", "a"}, *const held[] = {"a", "b", "d"};
-    struct pair *p = *state;
 
     assert_status(DIBS_OK, dibs_lock_names(p->rt, held, COUNT(held), 0, NULL));
     assert_status(DIBS_NOT_HELD, dibs_unlock_names(p->rt, names, COUNT(names)));
@@ -445,10 +430,9 @@ static void unlocking_several_names_reports_the_first_failure(void **state)
 }
 
 /* The name is unlocked once, and not held the second time. */
-static void a_name_twice_is_not_held_once(void **state)
+UNIT_TEST_ON(a_name_twice_is_not_held_once, struct pair *p)
 {
     static const char *const names[] = {"x", "a", "x", "y", "a", "x"};
-    struct pair *p = *state;
 
     assert_status(DIBS_OK, dibs_lock(p->rt, "a"));
     assert_status(DIBS_OK, dibs_lock(p->rt, "a"));
@@ -459,10 +443,9 @@ static void a_name_twice_is_not_held_once(void **state)
     assert_status(DIBS_OK, dibs_unlock(p->rt, "a"));
 }
 
-static void no_names_are_acquired_after_shutdown(void **state)
+UNIT_TEST_ON(no_names_are_acquired_after_shutdown, struct pair *p)
 {
     static const char *const names[] = {"a", "b"};
-    struct pair *p = *state;
     struct call call = {.rt = p->rt, .names = names, .count = COUNT(names), .wait_ms = FOREVER};
     actor *a = actor_start();
 
@@ -479,10 +462,9 @@ static void no_names_are_acquired_after_shutdown(void **state)
     assert_status(DIBS_OK, dibs_unlock(p->other, "b"));
 }
 
-static void close_ends_holds_of_several_names(void **state)
+UNIT_TEST_ON(close_ends_holds_of_several_names, struct pair *p)
 {
     static const char *const names[] = {"a", "b"};
-    struct pair *p = *state;
     struct call call = {.rt = p->rt, .names = names, .count = COUNT(names)};
     actor *a = actor_start();
 
@@ -501,11 +483,10 @@ static void close_ends_holds_of_several_names(void **state)
 }
 
 /* Fair acquires that fail leave nothing, and get what is free. */
-static void several_names_may_be_locked_fairly(void **state)
+UNIT_TEST_ON(several_names_may_be_locked_fairly, struct pair *p)
 {
     static const char *const names[] = {"a", "b", "c"};
     const dibs_lock_options fair = {.flags = DIBS_FAIR};
-    struct pair *p = *state;
     struct call call = {.rt = p->rt, .names = names, .count = COUNT(names), .wait_ms = FOREVER, .options = &fair};
     actor *a = actor_start();
 
@@ -524,10 +505,9 @@ static void several_names_may_be_locked_fairly(void **state)
 }
 
 /* Two calls of one process: the second waits for what the first has, without the store. */
-static void threads_locking_several_names_exclude_each_other(void **state)
+UNIT_TEST_ON(threads_locking_several_names_exclude_each_other, struct pair *p)
 {
     static const char *const names[] = {"a", "b", "c"};
-    struct pair *p = *state;
     struct call call = {.rt = p->rt, .names = names, .count = COUNT(names)};
     actor *a = actor_start();
 
@@ -551,10 +531,9 @@ static void threads_locking_several_names_exclude_each_other(void **state)
 
 /* --------------------------------------------------------------------- tasks */
 
-static void an_entered_task_holds_several_names(void **state)
+UNIT_TEST_ON(an_entered_task_holds_several_names, struct pair *p)
 {
     static const char *const names[] = {"a", "b", "c"};
-    struct pair *p = *state;
     dibs_task *task;
 
     assert_status(DIBS_OK, dibs_task_new(p->rt, &task));
@@ -574,10 +553,9 @@ static void an_entered_task_holds_several_names(void **state)
         await_free(p->other, names[i]);
 }
 
-static void a_cancel_ends_a_call_for_several_names(void **state)
+UNIT_TEST_ON(a_cancel_ends_a_call_for_several_names, struct pair *p)
 {
     static const char *const names[] = {"a", "b", "c"};
-    struct pair *p = *state;
     struct call call = {.rt = p->rt, .names = names, .count = COUNT(names), .wait_ms = FOREVER};
     actor *a = actor_start();
 
@@ -602,10 +580,9 @@ static void a_cancel_ends_a_call_for_several_names(void **state)
 }
 
 /* A re-entry is no first acquire. */
-static void a_cancelled_task_may_re_enter_several_names(void **state)
+UNIT_TEST_ON(a_cancelled_task_may_re_enter_several_names, struct pair *p)
 {
     static const char *const names[] = {"b", "a"}, *const more[] = {"a", "c"};
-    struct pair *p = *state;
     dibs_task *task;
 
     assert_status(DIBS_OK, dibs_task_new(p->rt, &task));
@@ -624,10 +601,9 @@ static void a_cancelled_task_may_re_enter_several_names(void **state)
     expect_free(p->other, "c");
 }
 
-static void a_task_waits_for_several_names(void **state)
+UNIT_TEST_ON(a_task_waits_for_several_names, struct pair *p)
 {
     static const char *const names[] = {"d", "c", "b", "a"};
-    struct pair *p = *state;
     struct call call = {.rt = p->rt, .names = names, .count = COUNT(names), .wait_ms = FOREVER};
     actor *a = actor_start();
 
@@ -655,36 +631,4 @@ static void a_task_waits_for_several_names(void **state)
     dibs_task_free(call.task);
 }
 
-#define WITH_PAIR(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        WITH_PAIR(each_of_several_names_is_held_by_itself),
-        WITH_PAIR(locking_no_names_does_nothing),
-        WITH_PAIR(locking_several_names_checks_its_arguments_first),
-        WITH_PAIR(one_taken_name_leaves_none_of_them_held),
-        WITH_PAIR(a_waiting_call_holds_only_the_names_before),
-        WITH_PAIR(names_already_held_are_entered_again),
-        WITH_PAIR(a_failure_leaves_earlier_holds),
-        cmocka_unit_test_setup_teardown(a_hold_that_ends_while_others_are_given_back_is_a_loss, stage_setup,
-                                        stage_teardown),
-        WITH_PAIR(a_lost_hold_fails_at_once),
-        WITH_PAIR(a_lost_hold_comes_before_one_that_cannot_be_entered_again),
-        WITH_PAIR(a_loss_before_the_end_fails_the_call),
-        WITH_PAIR(a_loss_is_reported_before_other_reasons),
-        WITH_PAIR(a_loss_of_an_earlier_hold_fails_the_call),
-        WITH_PAIR(unlocking_several_names_reports_the_first_failure),
-        WITH_PAIR(a_name_twice_is_not_held_once),
-        WITH_PAIR(no_names_are_acquired_after_shutdown),
-        WITH_PAIR(close_ends_holds_of_several_names),
-        WITH_PAIR(several_names_may_be_locked_fairly),
-        WITH_PAIR(threads_locking_several_names_exclude_each_other),
-        WITH_PAIR(an_entered_task_holds_several_names),
-        WITH_PAIR(a_cancel_ends_a_call_for_several_names),
-        WITH_PAIR(a_cancelled_task_may_re_enter_several_names),
-        WITH_PAIR(a_task_waits_for_several_names),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

@@ -25,10 +25,8 @@ static const dibs_lock_options fixed = {.flags = DIBS_FIXED_LEASE};
 
 /* -------------------------------------------------------------- reentrancy */
 
-static void each_acquire_adds_one_and_each_unlock_takes_one_off(void **state)
+UNIT_TEST_ON(each_acquire_adds_one_and_each_unlock_takes_one_off, stage *s)
 {
-    stage *s = *state;
-
     for (unsigned i = 1; i <= 1000; i++) {
         assert_status(DIBS_OK, i % 2 ? dibs_lock(s->rt, "a") : dibs_trylock(s->rt, "a"));
         assert_int_equal(hold_of(s->rt, "a").count, i);
@@ -46,9 +44,8 @@ static void each_acquire_adds_one_and_each_unlock_takes_one_off(void **state)
     assert_int_equal(stats_of(s->rt).released, 1);
 }
 
-static void a_nested_acquire_takes_no_option_and_keeps_the_fence(void **state)
+UNIT_TEST_ON(a_nested_acquire_takes_no_option_and_keeps_the_fence, stage *s)
 {
-    stage *s = *state;
     const dibs_lock_options other = {.lease_ms = 100, .flags = DIBS_FIXED_LEASE};
 
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -61,10 +58,8 @@ static void a_nested_acquire_takes_no_option_and_keeps_the_fence(void **state)
     assert_true(fence_of(s->rt, "a") > fence);
 }
 
-static void the_count_does_not_overflow(void **state)
+UNIT_TEST_ON(the_count_does_not_overflow, stage *s)
 {
-    stage *s = *state;
-
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     dibs__holds_find(s->rt->serial, "a", 1)->count = UINT32_MAX - 1;
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -77,9 +72,8 @@ static void the_count_does_not_overflow(void **state)
     assert_status(DIBS_OK, dibs_unlock_all(s->rt));
 }
 
-static void the_owner_is_a_thread_of_a_runtime(void **state)
+UNIT_TEST_WITH(the_owner_is_a_thread_of_a_runtime, stage_setup, stage_teardown, stage *s)
 {
-    stage *s = *state;
     actor *other = actor_start();
     dibs_hold hold = {.count = 7, .lost = true};
 
@@ -101,10 +95,9 @@ static void the_owner_is_a_thread_of_a_runtime(void **state)
     dibs_close(second);
 }
 
-static void names_are_told_apart(void **state)
+UNIT_TEST_ON(names_are_told_apart, stage *s)
 {
     static const char *const names[] = {"a", "b", "aa", "A", "a ", " a", "\xff", "{a}", "a:b", "-"};
-    stage *s = *state;
     char longest[DIBS_NAME_MAX + 2];
 
     memset(longest, 'x', sizeof longest);
@@ -126,9 +119,8 @@ static void names_are_told_apart(void **state)
 
 /* ------------------------------------------------------------------- loss */
 
-static void every_unlock_of_a_lost_lock_says_so(void **state)
+UNIT_TEST_ON(every_unlock_of_a_lost_lock_says_so, stage *s)
 {
-    stage *s = *state;
     dibs_hold hold;
 
     for (int i = 0; i < 3; i++)
@@ -151,10 +143,9 @@ static void every_unlock_of_a_lost_lock_says_so(void **state)
 }
 
 /* dibs_check alone finds the loss: the scheduler need not have run. */
-static void check_turns_lost_at_the_deadline_before_the_store_does(void **state)
+UNIT_TEST_ON(check_turns_lost_at_the_deadline_before_the_store_does, stage *s)
 {
     static const uint32_t leases[] = {20, 21, 100, 1000, LEASE, 86400000};
-    stage *s = *state;
     dibs_owner owner;
 
     for (size_t i = 0; i < sizeof leases / sizeof leases[0]; i++) {
@@ -174,9 +165,8 @@ static void check_turns_lost_at_the_deadline_before_the_store_does(void **state)
     }
 }
 
-static void a_lost_lock_keeps_no_thread_of_the_process_waiting(void **state)
+UNIT_TEST_ON(a_lost_lock_keeps_no_thread_of_the_process_waiting, stage *s)
 {
-    stage *s = *state;
     actor *other = actor_start();
 
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
@@ -206,9 +196,8 @@ static const struct {
     {DIBS_NOT_HELD, DIBS_OK, true, false}, /* sent twice: the first one released the lock */
 };
 
-static void an_unlock_says_what_the_store_says(void **state)
+UNIT_TEST_ON(an_unlock_says_what_the_store_says, stage *s)
 {
-    stage *s = *state;
     uint64_t lost = 0;
 
     for (size_t i = 0; i < sizeof releases / sizeof releases[0]; i++) {
@@ -238,9 +227,8 @@ static void unlock_elsewhere(void *arg)
     unlock->status = dibs_unlock(unlock->rt, "a");
 }
 
-static void an_unlock_by_another_thread_is_told(void **state)
+UNIT_TEST_ON(an_unlock_by_another_thread_is_told, stage *s)
 {
-    stage *s = *state;
     actor *other = actor_start();
 
     struct unlock unlock = {.rt = s->rt};
@@ -256,9 +244,8 @@ static void an_unlock_by_another_thread_is_told(void **state)
     assert_int_equal(stats_of(s->rt).not_held, 1);
 }
 
-static void unlock_all_releases_everything_and_reports_the_first_failure(void **state)
+UNIT_TEST_ON(unlock_all_releases_everything_and_reports_the_first_failure, stage *s)
 {
-    stage *s = *state;
     actor *other = actor_start();
     char name[8];
 
@@ -290,9 +277,8 @@ static dibs_status lock_with(stage *s, int64_t wait_ms, uint32_t lease_ms, uint3
     return dibs_lock_with(s->rt, "a", wait_ms, &options);
 }
 
-static void arguments_are_checked_before_anything_else(void **state)
+UNIT_TEST_ON(arguments_are_checked_before_anything_else, stage *s)
 {
-    stage *s = *state;
     dibs_hold hold;
 
     assert_status(DIBS_INVALID, lock_with(s, -2, 0, 0));
@@ -335,10 +321,9 @@ static void extend_begin(void *arg)
 }
 
 /* The lease after an extension, and the length that a later renewal asks for. */
-static void a_lease_is_extended_longer_and_shorter(void **state)
+UNIT_TEST_ON(a_lease_is_extended_longer_and_shorter, stage *s)
 {
     static const uint32_t leases[] = {60000, 30000, 1000, 20, 86400000};
-    stage *s = *state;
 
     extend_begin(s);
     for (size_t i = 0; i < sizeof leases / sizeof leases[0]; i++) {
@@ -354,10 +339,8 @@ static void a_lease_is_extended_longer_and_shorter(void **state)
     }
 }
 
-static void a_fixed_lease_is_extended_once(void **state)
+UNIT_TEST_ON(a_fixed_lease_is_extended_once, stage *s)
 {
-    stage *s = *state;
-
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
     stage_advance(s, MS(20000));
     assert_status(DIBS_OK, dibs_extend(s->rt, "a", LEASE));
@@ -408,13 +391,12 @@ static actor *begin_extension(stage *s, struct extension *e, uint32_t lease_ms)
     return a;
 }
 
-static void an_extension_not_answered_in_time_says_so(void **state)
+UNIT_TEST_ON(an_extension_not_answered_in_time_says_so, stage *s)
 {
     static const struct {
         uint32_t lease_ms;
         int64_t left; /* what is left until the earlier of both ends */
     } cases[] = {{60000, LEASE}, {5000, 5000}};
-    stage *s = *state;
     struct extension e;
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -433,9 +415,8 @@ static void an_extension_not_answered_in_time_says_so(void **state)
     }
 }
 
-static void an_extension_that_failed_is_tried_again_until_its_time_is_over(void **state)
+UNIT_TEST_WITH(an_extension_that_failed_is_tried_again_until_its_time_is_over, stage_setup, stage_teardown, stage *s)
 {
-    stage *s = *state;
     struct extension e = {.rt = NULL};
     actor *a = actor_start();
 
@@ -452,10 +433,9 @@ static void an_extension_that_failed_is_tried_again_until_its_time_is_over(void 
     actor_end(a);
 }
 
-static void an_extension_that_is_refused_says_so_at_once(void **state)
+UNIT_TEST_ON(an_extension_that_is_refused_says_so_at_once, stage *s)
 {
     static const dibs_status refusals[] = {DIBS_DENIED, DIBS_STORE_ERROR, DIBS_NO_MEMORY};
-    stage *s = *state;
 
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
@@ -481,9 +461,8 @@ static void lock_extend_in_flight(stage *s, struct extension *e, actor *a)
 }
 
 /* The extension is sent when that renewal is answered, so that the store hears of the extension last. */
-static void an_extension_while_a_renewal_is_in_flight_comes_after_it(void **state)
+UNIT_TEST_ON(an_extension_while_a_renewal_is_in_flight_comes_after_it, stage *s)
 {
-    stage *s = *state;
     struct extension e;
     actor *a = actor_start();
 
@@ -501,9 +480,8 @@ static void an_extension_while_a_renewal_is_in_flight_comes_after_it(void **stat
 }
 
 /* The answer comes in the round in which the lease ends: dibs_extend and dibs_check must agree. */
-static void an_extension_answered_after_the_deadline_fails(void **state)
+UNIT_TEST_WITH(an_extension_answered_after_the_deadline_fails, stage_setup, stage_teardown, stage *s)
 {
-    stage *s = *state;
     struct extension e;
 
     s->settings.command_timeout_ms = LEASE * 2;
@@ -560,7 +538,7 @@ static int nest(const char *held)
     return 0;
 }
 
-static void a_nested_pair_makes_no_system_call(void **state)
+UNIT_TEST_WITH(a_nested_pair_makes_no_system_call, NULL, NULL, void *none)
 {
     static const char *const helds[] = {"", "bcdefghijklmnopqrstuvwxyz"}; /* without and with an index */
 
@@ -574,34 +552,4 @@ static void a_nested_pair_makes_no_system_call(void **state)
 }
 #endif
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup_open, stage_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(each_acquire_adds_one_and_each_unlock_takes_one_off),
-        TEST(a_nested_acquire_takes_no_option_and_keeps_the_fence),
-        TEST(the_count_does_not_overflow),
-        cmocka_unit_test_setup_teardown(the_owner_is_a_thread_of_a_runtime, stage_setup, stage_teardown),
-        TEST(names_are_told_apart),
-        TEST(every_unlock_of_a_lost_lock_says_so),
-        TEST(check_turns_lost_at_the_deadline_before_the_store_does),
-        TEST(a_lost_lock_keeps_no_thread_of_the_process_waiting),
-        TEST(an_unlock_says_what_the_store_says),
-        TEST(an_unlock_by_another_thread_is_told),
-        TEST(unlock_all_releases_everything_and_reports_the_first_failure),
-        TEST(arguments_are_checked_before_anything_else),
-        TEST(a_lease_is_extended_longer_and_shorter),
-        TEST(a_fixed_lease_is_extended_once),
-        TEST(an_extension_not_answered_in_time_says_so),
-        cmocka_unit_test_setup_teardown(an_extension_that_failed_is_tried_again_until_its_time_is_over, stage_setup,
-                                        stage_teardown),
-        TEST(an_extension_that_is_refused_says_so_at_once),
-        TEST(an_extension_while_a_renewal_is_in_flight_comes_after_it),
-        cmocka_unit_test_setup_teardown(an_extension_answered_after_the_deadline_fails, stage_setup, stage_teardown),
-#ifdef ALLOW
-        cmocka_unit_test(a_nested_pair_makes_no_system_call),
-#endif
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(stage_setup_open, stage_teardown)

@@ -6,7 +6,7 @@
 #include "support/wait.h"
 #include "unit/memory_setup.h"
 
-static void a_store_that_closes_leaves_the_queues(void **state)
+UNIT_TEST(a_store_that_closes_leaves_the_queues)
 {
     struct user one, other;
     struct dibs__answer answer;
@@ -64,7 +64,7 @@ static bool granted_while_closing(void *context, const struct dibs__grant *grant
     return false;
 }
 
-static void a_store_is_not_freed_while_it_is_being_told(void **state)
+UNIT_TEST(a_store_is_not_freed_while_it_is_being_told)
 {
     static struct closer closer;
     struct user one;
@@ -154,7 +154,7 @@ static void *take_turns(void *arg)
     return NULL;
 }
 
-static void users_of_one_space_take_turns(void **state)
+UNIT_TEST(users_of_one_space_take_turns)
 {
     static struct member members[MEMBERS];
     unsigned turns = 0;
@@ -179,7 +179,7 @@ static void users_of_one_space_take_turns(void **state)
     close_user(&one);
 }
 
-static void names_choose_the_space(void **state)
+UNIT_TEST(names_choose_the_space)
 {
     static const struct {
         const char *one, *other;
@@ -206,7 +206,7 @@ static void names_choose_the_space(void **state)
     }
 }
 
-static void a_space_ends_with_its_last_user(void **state)
+UNIT_TEST(a_space_ends_with_its_last_user)
 {
     struct user one, other;
     struct dibs__answer answer;
@@ -222,17 +222,4 @@ static void a_space_ends_with_its_last_user(void **state)
     close_user(&one);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(names_choose_the_space),
-        TEST(a_store_that_closes_leaves_the_queues),
-        TEST(a_store_is_not_freed_while_it_is_being_told),
-        TEST(users_of_one_space_take_turns),
-        TEST(a_space_ends_with_its_last_user),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

@@ -3,7 +3,7 @@
 #include "support/test.h"
 #include "unit/memory_setup.h"
 
-static void a_name_is_granted_to_one_token_until_its_lease_ends(void **state)
+UNIT_TEST(a_name_is_granted_to_one_token_until_its_lease_ends)
 {
     struct dibs__answer answer = {0};
 
@@ -23,7 +23,7 @@ static void a_name_is_granted_to_one_token_until_its_lease_ends(void **state)
     assert_status(DIBS_NOT_HELD, release(&user, "a", "two"));
 }
 
-static void fences_rise_with_every_grant(void **state)
+UNIT_TEST(fences_rise_with_every_grant)
 {
     struct dibs__answer answer = {0};
     uint64_t last = 0;
@@ -37,7 +37,7 @@ static void fences_rise_with_every_grant(void **state)
 }
 
 #if CAN_FAIL
-static void a_release_without_memory_grants_to_the_first_in_the_queue(void **state)
+UNIT_TEST(a_release_without_memory_grants_to_the_first_in_the_queue)
 {
     struct dibs__answer answer;
     struct dibs__error error;
@@ -57,7 +57,7 @@ static void a_release_without_memory_grants_to_the_first_in_the_queue(void **sta
 }
 
 /* The error is that of the release alone. */
-static void a_release_leaves_the_error_alone_if_the_ask_behind_it_has_no_memory(void **state)
+UNIT_TEST(a_release_leaves_the_error_alone_if_the_ask_behind_it_has_no_memory)
 {
     struct dibs__answer answer;
     struct dibs__error error = {DIBS_CLOSED, "as it was"};
@@ -76,7 +76,7 @@ static void a_release_leaves_the_error_alone_if_the_ask_behind_it_has_no_memory(
 }
 #endif
 
-static void a_retraction_takes_away_only_its_own_token(void **state)
+UNIT_TEST(a_retraction_takes_away_only_its_own_token)
 {
     struct dibs__answer answer;
 
@@ -91,7 +91,7 @@ static void a_retraction_takes_away_only_its_own_token(void **state)
     assert_int_equal(atomic_load(&user.counters.unconfirmed), 0);
 }
 
-static void query_tells_the_owner(void **state)
+UNIT_TEST(query_tells_the_owner)
 {
     struct dibs__answer answer;
 
@@ -108,7 +108,7 @@ static void query_tells_the_owner(void **state)
     assert_false(query(&user, "a").held);
 }
 
-static void force_unlock_takes_it_from_a_token_or_from_any(void **state)
+UNIT_TEST(force_unlock_takes_it_from_a_token_or_from_any)
 {
     static const struct {
         const char *token;
@@ -133,7 +133,7 @@ static void on_done(struct dibs__batch *batch, const struct dibs__error *error)
     done_count++;
 }
 
-static void a_renewal_prolongs_only_the_tokens_own_lease(void **state)
+UNIT_TEST(a_renewal_prolongs_only_the_tokens_own_lease)
 {
     static struct dibs__batch batch;
     struct dibs__answer answer;
@@ -158,7 +158,7 @@ static void a_renewal_prolongs_only_the_tokens_own_lease(void **state)
 }
 
 /* A renewal makes no lease shorter, an extension sets it to its length. */
-static void only_an_extension_shortens(void **state)
+UNIT_TEST(only_an_extension_shortens)
 {
     static const struct {
         bool extension;
@@ -179,7 +179,7 @@ static void only_an_extension_shortens(void **state)
     }
 }
 
-static void calls_to_a_store_in_memory_count_as_commands(void **state)
+UNIT_TEST(calls_to_a_store_in_memory_count_as_commands)
 {
     static struct dibs__batch batch = {.done = on_done};
     struct dibs__answer answer;
@@ -195,12 +195,12 @@ static void calls_to_a_store_in_memory_count_as_commands(void **state)
     assert_int_equal(atomic_load(&user.counters.commands), 6);
 }
 
-static void a_store_in_memory_has_no_replicas(void **state)
+UNIT_TEST_ON(a_store_in_memory_has_no_replicas, struct moved_clock *clock)
 {
-    struct moved_clock *clock = *state;
     struct dibs__store *store;
     struct dibs__error error = {DIBS_OK, ""};
     struct dibs__counters counters;
+
     const struct dibs__store_config config = {
         .url = "mem:", .min_replicas = 1, .clock = &clock->clock, .counters = &counters};
 
@@ -209,25 +209,4 @@ static void a_store_in_memory_has_no_replicas(void **state)
     assert_non_null(strstr(error.detail, "min_replicas"));
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_name_is_granted_to_one_token_until_its_lease_ends),
-        TEST(fences_rise_with_every_grant),
-#if CAN_FAIL
-        TEST(a_release_without_memory_grants_to_the_first_in_the_queue),
-        TEST(a_release_leaves_the_error_alone_if_the_ask_behind_it_has_no_memory),
-#endif
-        TEST(a_retraction_takes_away_only_its_own_token),
-        TEST(query_tells_the_owner),
-        TEST(force_unlock_takes_it_from_a_token_or_from_any),
-        TEST(a_renewal_prolongs_only_the_tokens_own_lease),
-        TEST(only_an_extension_shortens),
-        TEST(calls_to_a_store_in_memory_count_as_commands),
-        TEST(a_store_in_memory_has_no_replicas),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

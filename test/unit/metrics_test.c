@@ -25,7 +25,7 @@ static struct dibs__metrics_group *group(struct dibs__metrics *m, const char *na
     return dibs__metrics_group(m, name, strlen(name));
 }
 
-static void bucket_bounds_rise_by_half_and_by_a_third(void **state)
+UNIT_TEST(bucket_bounds_rise_by_half_and_by_a_third)
 {
     assert_int_equal(dibs__metrics_bound(0), 1000);
     assert_int_equal(dibs__metrics_bound(1), 1500);
@@ -37,7 +37,7 @@ static void bucket_bounds_rise_by_half_and_by_a_third(void **state)
 }
 
 /* A time that is a bound is in the bound's bucket; one nanosecond more is in the next. */
-static void a_time_is_in_the_bucket_of_the_next_bound(void **state)
+UNIT_TEST(a_time_is_in_the_bucket_of_the_next_bound)
 {
     struct dibs__metrics *m = dibs__metrics_new();
     struct dibs__metrics_group *a = group(m, "a:1");
@@ -59,7 +59,7 @@ static void a_time_is_in_the_bucket_of_the_next_bound(void **state)
     dibs__metrics_free(m);
 }
 
-static void a_group_is_the_text_before_the_first_colon(void **state)
+UNIT_TEST(a_group_is_the_text_before_the_first_colon)
 {
     struct dibs__metrics *m = dibs__metrics_new();
     char name[DIBS_NAME_MAX + 1], cut[DIBS__METRICS_GROUP_NAME_MAX];
@@ -77,7 +77,7 @@ static void a_group_is_the_text_before_the_first_colon(void **state)
     dibs__metrics_free(m);
 }
 
-static void groups_without_room_are_counted_with_the_rest(void **state)
+UNIT_TEST(groups_without_room_are_counted_with_the_rest)
 {
     struct dibs__metrics *m = dibs__metrics_new();
     struct dibs__metrics_view view;
@@ -110,7 +110,7 @@ static void count_in_new_groups(void *arg)
 }
 
 /* Threads that make the same groups at the same time lose no count. */
-static void threads_make_each_group_once(void **state)
+UNIT_TEST(threads_make_each_group_once)
 {
     struct dibs__metrics *m = dibs__metrics_new();
     struct dibs__metrics_view view;
@@ -130,14 +130,4 @@ static void threads_make_each_group_once(void **state)
     dibs__metrics_free(m);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bucket_bounds_rise_by_half_and_by_a_third),
-        cmocka_unit_test(a_time_is_in_the_bucket_of_the_next_bound),
-        cmocka_unit_test(a_group_is_the_text_before_the_first_colon),
-        cmocka_unit_test(groups_without_room_are_counted_with_the_rest),
-        cmocka_unit_test(threads_make_each_group_once),
-    };
-    return cmocka_run_group_tests_name("metrics", tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, NULL)

@@ -29,7 +29,7 @@ static void *count(void *arg)
     return arg;
 }
 
-static void threads_exclude_each_other(void **state)
+UNIT_TEST(threads_exclude_each_other)
 {
     pthread_t threads[THREADS];
 
@@ -51,7 +51,7 @@ static void *tell(void *arg)
     return arg;
 }
 
-static void a_waiting_thread_releases_the_mutex(void **state)
+UNIT_TEST(a_waiting_thread_releases_the_mutex)
 {
     pthread_t thread;
 
@@ -123,7 +123,7 @@ static void assert_aborts(void (*misuse)(void))
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
 }
 
-static void misuse_ends_a_test_build(void **state)
+UNIT_TEST(misuse_ends_a_test_build)
 {
     assert_aborts(lock_twice);
     assert_aborts(unlock_what_is_free);
@@ -132,7 +132,7 @@ static void misuse_ends_a_test_build(void **state)
     assert_aborts(require_without_it);
 }
 #else
-static void an_ordinary_build_checks_no_mutex_use(void **state)
+UNIT_TEST(an_ordinary_build_checks_no_mutex_use)
 {
     struct dibs__mutex free_one = DIBS__MUTEX_INITIALIZER;
 
@@ -141,17 +141,4 @@ static void an_ordinary_build_checks_no_mutex_use(void **state)
 }
 #endif
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_exclude_each_other),
-        cmocka_unit_test(a_waiting_thread_releases_the_mutex),
-#ifdef DIBS_CHECKED
-        cmocka_unit_test(misuse_ends_a_test_build),
-#else
-        cmocka_unit_test(an_ordinary_build_checks_no_mutex_use),
-#endif
-    };
-
-    return cmocka_run_group_tests_name("mutex", tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, NULL)

@@ -48,11 +48,8 @@ static void expect_refused(stage *s, const char *name, const char *detail)
     assert_int_equal(faults_count(&s->faults, &s->faults.acquires), asks);
 }
 
-static void a_thread_that_holds_the_lock_is_refused(void **state)
+UNIT_TEST_ON(a_thread_that_holds_the_lock_is_refused, stage *s)
 {
-    stage *s = *state;
-
-    stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     expect_refused(s, "a", "this thread holds \"a\" already");
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -71,11 +68,8 @@ static void a_thread_that_holds_the_lock_is_refused(void **state)
 }
 
 /* Whatever flags a hold was acquired with, the flags of the second call decide. */
-static void no_reentry_concerns_its_own_call(void **state)
+UNIT_TEST_ON(no_reentry_concerns_its_own_call, stage *s)
 {
-    stage *s = *state;
-
-    stage_open(s, LEASE);
     for (size_t i = 0; i < REFUSED; i++) {
         assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", FOREVER, &refused[i]));
         assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -87,11 +81,8 @@ static void no_reentry_concerns_its_own_call(void **state)
     }
 }
 
-static void no_reentry_refuses_at_a_full_count_too(void **state)
+UNIT_TEST_ON(no_reentry_refuses_at_a_full_count_too, stage *s)
 {
-    stage *s = *state;
-
-    stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     dibs__holds_find(s->rt->serial, "a", 1)->count = UINT32_MAX;
     expect_refused(s, "a", "this thread holds \"a\" already");
@@ -100,11 +91,8 @@ static void no_reentry_refuses_at_a_full_count_too(void **state)
 }
 
 /* As without the flag, the thread must learn of the loss, and unlock. */
-static void no_reentry_reports_a_lost_hold_as_lost(void **state)
+UNIT_TEST_ON(no_reentry_reports_a_lost_hold_as_lost, stage *s)
 {
-    stage *s = *state;
-
-    stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &(dibs_lock_options){.flags = DIBS_FIXED_LEASE}));
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     stage_advance(s, believed(LEASE) - 1);
@@ -120,11 +108,8 @@ static void no_reentry_reports_a_lost_hold_as_lost(void **state)
     assert_int_equal(hold_of(s->rt, "a").count, 1);
 }
 
-static void no_reentry_reports_a_closing_runtime(void **state)
+UNIT_TEST_ON(no_reentry_reports_a_closing_runtime, stage *s)
 {
-    stage *s = *state;
-
-    stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &once));
     dibs_shutdown(s->rt);
     assert_status(DIBS_CLOSED, dibs_lock_with(s->rt, "a", FOREVER, &once));
@@ -133,21 +118,16 @@ static void no_reentry_reports_a_closing_runtime(void **state)
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
 }
 
-static void no_reentry_checks_arguments_first(void **state)
+UNIT_TEST_ON(no_reentry_checks_arguments_first, stage *s)
 {
-    stage *s = *state;
-
-    stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     assert_status(DIBS_INVALID, dibs_lock_with(s->rt, "a", -2, &once));
     assert_status(DIBS_INVALID, dibs_lock_with(s->rt, "a", 0, &(dibs_lock_options){19, DIBS_NO_REENTRY, 0}));
     assert_status(DIBS_INVALID, dibs_lock_with(s->rt, "a", 0, &(dibs_lock_options){0, DIBS_NO_REENTRY | 16, 0}));
 }
 
-static void no_reentry_does_not_concern_another_owner(void **state)
+UNIT_TEST_WITH(no_reentry_does_not_concern_another_owner, stage_setup, stage_teardown, stage *s)
 {
-    stage *s = *state;
-
     s->url = "mem:no_reentry";
     stage_open(s, LEASE);
     dibs_runtime *second = stage_open_another(s, LEASE);
@@ -179,10 +159,9 @@ static void lock_forever(void *arg)
 }
 
 /* A thread with the flag waits for another thread's hold, and gets the lease handed over, as without the flag. */
-static void no_reentry_waits_for_another_thread(void **state)
+UNIT_TEST_WITH(no_reentry_waits_for_another_thread, stage_setup, stage_teardown, stage *s)
 {
     static const dibs_lock_options *const options[] = {&once, &once_fair};
-    stage *s = *state;
     actor *other = actor_start();
 
     s->settings.handoff_ms = FOR_LONG;
@@ -207,15 +186,4 @@ static void no_reentry_waits_for_another_thread(void **state)
     actor_end(other);
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(a_thread_that_holds_the_lock_is_refused),   TEST(no_reentry_concerns_its_own_call),
-        TEST(no_reentry_refuses_at_a_full_count_too),    TEST(no_reentry_reports_a_lost_hold_as_lost),
-        TEST(no_reentry_reports_a_closing_runtime),      TEST(no_reentry_checks_arguments_first),
-        TEST(no_reentry_does_not_concern_another_owner), TEST(no_reentry_waits_for_another_thread),
-    };
-
-    return cmocka_run_group_tests_name("no_reentry", tests, NULL, NULL);
-}
+UNIT_TESTS(stage_setup_open, stage_teardown)

@@ -35,7 +35,7 @@ static int setup(void **state)
     return 0;
 }
 
-static void a_failed_once_is_tried_again(void **state)
+UNIT_TEST(a_failed_once_is_tried_again)
 {
     struct dibs__once once = {0};
 
@@ -60,7 +60,7 @@ static bool runs(void *arg)
     return atomic_load(&work.runs) > 0;
 }
 
-static void many_threads_do_once_and_wait(void **state)
+UNIT_TEST(many_threads_do_once_and_wait)
 {
     enum { THREADS = 8 };
     static struct dibs__once once;
@@ -80,10 +80,11 @@ static void many_threads_do_once_and_wait(void **state)
 }
 
 /* The thread that did the work does not exist in the child, so the child does not wait for it. */
-static void a_childs_once_does_not_wait_for_its_parents_thread(void **state)
+UNIT_TEST(a_childs_once_does_not_wait_for_its_parents_thread)
 {
     static struct dibs__once once;
     pthread_t thread;
+
     void *good;
 
     atomic_store(&work.blocks, true);
@@ -104,14 +105,4 @@ static void a_childs_once_does_not_wait_for_its_parents_thread(void **state)
     assert_int_equal(atomic_load(&work.runs), 1);
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup(name, setup)
-    const struct CMUnitTest tests[] = {
-        TEST(a_failed_once_is_tried_again),
-        TEST(many_threads_do_once_and_wait),
-        TEST(a_childs_once_does_not_wait_for_its_parents_thread),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(setup, NULL)

@@ -53,7 +53,7 @@ static const struct {
     BAD("keep_ms", .keep_ms = 60001),
 };
 
-static void open_names_the_wrong_field(void **state)
+UNIT_TEST(open_names_the_wrong_field)
 {
     for (size_t i = 0; i < sizeof bads / sizeof bads[0]; i++) {
         dibs_runtime *rt = (dibs_runtime *)&rt;
@@ -65,7 +65,7 @@ static void open_names_the_wrong_field(void **state)
     assert_status(DIBS_INVALID, dibs_open(NULL, NULL));
 }
 
-static void open_allows_the_limits_themselves(void **state)
+UNIT_TEST(open_allows_the_limits_themselves)
 {
     static const dibs_config goods[] = {
         {.urls = mem, .url_count = 1, .lease_ms = 20, .renew_ms = 10},
@@ -93,7 +93,7 @@ static void open_allows_the_limits_themselves(void **state)
     dibs_shutdown(NULL);
 }
 
-static void zero_selects_the_default(void **state)
+UNIT_TEST(zero_selects_the_default)
 {
     dibs_runtime *rt;
 
@@ -111,7 +111,7 @@ static void zero_selects_the_default(void **state)
     dibs_close(rt);
 }
 
-static void open_reads_the_url_from_the_environment(void **state)
+UNIT_TEST(open_reads_the_url_from_the_environment)
 {
     static const struct {
         const char *value;
@@ -136,7 +136,7 @@ static void open_reads_the_url_from_the_environment(void **state)
     unsetenv("DIBS_URL");
 }
 
-static void open_copies_its_strings(void **state)
+UNIT_TEST(open_copies_its_strings)
 {
     char url[] = "mem:copied", prefix[] = "p:", label[] = "label";
     const char *urls[] = {url};
@@ -155,7 +155,7 @@ static void open_copies_its_strings(void **state)
     dibs_close(rt);
 }
 
-static void the_version_is_that_of_the_header(void **state)
+UNIT_TEST(the_version_is_that_of_the_header)
 {
     char version[32];
 
@@ -165,7 +165,7 @@ static void the_version_is_that_of_the_header(void **state)
 
 /* --------------------------------------------------------- owner and stats */
 
-static void query_and_force_unlock_use_the_token(void **state)
+UNIT_TEST(query_and_force_unlock_use_the_token)
 {
     dibs_runtime *rt = open_url("mem:", NULL);
     dibs_owner owner;
@@ -190,7 +190,7 @@ static void query_and_force_unlock_use_the_token(void **state)
     dibs_close(rt);
 }
 
-static void each_attempt_has_a_token_of_its_own(void **state)
+UNIT_TEST(each_attempt_has_a_token_of_its_own)
 {
     dibs_runtime *rt = open_url("mem:", NULL);
     dibs_owner one, two;
@@ -206,7 +206,7 @@ static void each_attempt_has_a_token_of_its_own(void **state)
     dibs_close(rt);
 }
 
-static void statistics_of_the_core_are_right(void **state)
+UNIT_TEST(statistics_of_the_core_are_right)
 {
     dibs_runtime *rt = open_url("mem:", NULL);
     dibs_stats stats;
@@ -233,19 +233,4 @@ static void statistics_of_the_core_are_right(void **state)
     dibs_close(rt);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(open_names_the_wrong_field),
-        cmocka_unit_test(open_allows_the_limits_themselves),
-        cmocka_unit_test(zero_selects_the_default),
-        cmocka_unit_test(open_reads_the_url_from_the_environment),
-        cmocka_unit_test(open_copies_its_strings),
-        cmocka_unit_test(the_version_is_that_of_the_header),
-        cmocka_unit_test(query_and_force_unlock_use_the_token),
-        cmocka_unit_test(each_attempt_has_a_token_of_its_own),
-        cmocka_unit_test(statistics_of_the_core_are_right),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, NULL)

@@ -21,9 +21,8 @@ static actor *asker_in_an_outage(stage *s)
     return asker;
 }
 
-static void a_single_try_is_told_of_an_outage(void **state)
+UNIT_TEST_ON(a_single_try_is_told_of_an_outage, stage *s)
 {
-    stage *s = *state;
     actor *asker = asker_in_an_outage(s);
 
     assert_status(DIBS_UNAVAILABLE, dibs_trylock(s->rt, "x"));
@@ -38,9 +37,8 @@ static void a_single_try_is_told_of_an_outage(void **state)
     actor_end(asker);
 }
 
-static void a_thread_in_line_is_told_of_an_outage(void **state)
+UNIT_TEST_ON(a_thread_in_line_is_told_of_an_outage, stage *s)
 {
-    stage *s = *state;
     actor *crowd[CROWD];
     actor *asker;
 
@@ -63,9 +61,8 @@ static void a_thread_in_line_is_told_of_an_outage(void **state)
 }
 
 /* Once the store has said that the lock is taken, the others hear that. */
-static void the_end_of_an_outage_is_noticed(void **state)
+UNIT_TEST_ON(the_end_of_an_outage_is_noticed, stage *s)
 {
-    stage *s = *state;
     actor *asker = asker_in_an_outage(s);
     actor *waiter = actor_start();
 
@@ -87,9 +84,8 @@ static void the_end_of_an_outage_is_noticed(void **state)
 }
 
 /* The machine was suspended while the thread asked: a failure after that may be the first moment of an outage. */
-static void a_thread_suspended_in_an_ask_has_its_whole_outage_budget(void **state)
+UNIT_TEST_ON(a_thread_suspended_in_an_ask_has_its_whole_outage_budget, stage *s)
 {
-    stage *s = *state;
     actor *asker = actor_start();
 
     stage_open(s, 0);
@@ -108,9 +104,8 @@ static void a_thread_suspended_in_an_ask_has_its_whole_outage_budget(void **stat
 }
 
 /* The thread had no reply from the store for longer than outage_ms because it was told to wait: that is no outage. */
-static void a_thread_that_slept_for_long_has_its_whole_outage_budget(void **state)
+UNIT_TEST_ON(a_thread_that_slept_for_long_has_its_whole_outage_budget, stage *s)
 {
-    stage *s = *state;
     actor *asker = actor_start();
 
     s->url = "mem:long";
@@ -150,9 +145,8 @@ static void begin_behind_a_thread(stage *s, actor *waiters[CROWD], int64_t wait_
  * The waiters waited for a thread of this process, whose release cannot reach the store: their outage budget begins
  * only then.
  */
-static void a_thread_in_line_rides_an_outage_out(void **state)
+UNIT_TEST_ON(a_thread_in_line_rides_an_outage_out, stage *s)
 {
-    stage *s = *state;
     actor *waiters[CROWD];
 
     begin_behind_a_thread(s, waiters, DIBS_WAIT_FOREVER);
@@ -187,9 +181,8 @@ static bool has_asked(void *arg)
 }
 
 /* All waiters leave at once when the outage budget is over, not one after the other. */
-static void a_thread_in_line_gives_up_with_the_first(void **state)
+UNIT_TEST_ON(a_thread_in_line_gives_up_with_the_first, stage *s)
 {
-    stage *s = *state;
     actor *waiters[CROWD];
 
     begin_behind_a_thread(s, waiters, 12000);
@@ -217,13 +210,12 @@ static void a_thread_in_line_gives_up_with_the_first(void **state)
 }
 
 /* The waiter's own time is over before the command's is: nobody knows whether the store can be reached. */
-static void a_wait_shorter_than_a_command_times_out(void **state)
+UNIT_TEST_ON(a_wait_shorter_than_a_command_times_out, stage *s)
 {
     static const struct {
         int64_t answered; /* ns after the wait began, which was for 5 ms */
         dibs_status status;
     } rows[] = {{MS(8) - 1, DIBS_UNAVAILABLE}, {MS(8), DIBS_TIMEOUT}, {MS(1000), DIBS_TIMEOUT}};
-    stage *s = *state;
     actor *asker = actor_start();
 
     stage_open(s, 0);
@@ -264,9 +256,8 @@ static actor *asker_without_replicas(stage *s, int64_t wait_ms)
     return asker;
 }
 
-static void a_rival_does_not_renew_the_budget_of_a_waiter_without_replicas(void **state)
+UNIT_TEST_ON(a_rival_does_not_renew_the_budget_of_a_waiter_without_replicas, stage *s)
 {
-    stage *s = *state;
     actor *asker = asker_without_replicas(s, DIBS_WAIT_FOREVER);
 
     for (int ms = 0; ms < 4800; ms += 1200)
@@ -279,9 +270,8 @@ static void a_rival_does_not_renew_the_budget_of_a_waiter_without_replicas(void 
 }
 
 /* Then another client holds the lock for long: now it is known to be taken, and a later failure is a new outage. */
-static void grants_without_replicas_are_forgotten(void **state)
+UNIT_TEST_ON(grants_without_replicas_are_forgotten, stage *s)
 {
-    stage *s = *state;
     actor *asker = asker_without_replicas(s, DIBS_WAIT_FOREVER), *other = actor_start();
 
     faults_set(&s->faults, &s->faults.too_few_replicas, false);
@@ -332,9 +322,8 @@ static actor *begin_told(struct told *told, dibs_runtime *rt, int64_t wait_ms)
 }
 
 /* All get DIBS_UNAVAILABLE: the first asker, the thread behind it, the last asker, and a single try. */
-static void a_wait_without_replicas_ends_with_that_reason(void **state)
+UNIT_TEST_ON(a_wait_without_replicas_ends_with_that_reason, stage *s)
 {
-    stage *s = *state;
     struct told told[CROWD];
     actor *crowd[CROWD];
 
@@ -364,9 +353,8 @@ static void a_wait_without_replicas_ends_with_that_reason(void **state)
 }
 
 /* The end of the wait cuts off the last ask, which gets no answer. */
-static void a_last_ask_without_an_answer_hides_no_lack_of_replicas(void **state)
+UNIT_TEST_ON(a_last_ask_without_an_answer_hides_no_lack_of_replicas, stage *s)
 {
-    stage *s = *state;
     struct told told;
 
     stage_open(s, 0);
@@ -381,9 +369,8 @@ static void a_last_ask_without_an_answer_hides_no_lack_of_replicas(void **state)
 }
 
 /* The waiters leave together, not one after the other with an outage budget each. */
-static void all_waiters_without_replicas_give_up_together(void **state)
+UNIT_TEST_ON(all_waiters_without_replicas_give_up_together, stage *s)
 {
-    stage *s = *state;
     actor *crowd[CROWD] = {asker_without_replicas(s, DIBS_WAIT_FOREVER)};
 
     for (size_t i = 1; i < CROWD; i++) {
@@ -403,9 +390,8 @@ static void all_waiters_without_replicas_give_up_together(void **state)
 
 /* The thread has its own outage budget, which counts from when it came, even before it meets a grant without replicas.
  */
-static void a_later_waiter_without_replicas_has_budget_left(void **state)
+UNIT_TEST_ON(a_later_waiter_without_replicas_has_budget_left, stage *s)
 {
-    stage *s = *state;
     actor *early = asker_without_replicas(s, DIBS_WAIT_FOREVER), *late = actor_start();
 
     meet_a_rival(s, 1); /* 1,200 ms */
@@ -425,26 +411,4 @@ static void a_later_waiter_without_replicas_has_budget_left(void **state)
     actor_end(late);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_single_try_is_told_of_an_outage),
-        TEST(a_thread_in_line_is_told_of_an_outage),
-        TEST(the_end_of_an_outage_is_noticed),
-        TEST(a_thread_suspended_in_an_ask_has_its_whole_outage_budget),
-        TEST(a_thread_that_slept_for_long_has_its_whole_outage_budget),
-        TEST(a_thread_in_line_rides_an_outage_out),
-        TEST(a_thread_in_line_gives_up_with_the_first),
-        TEST(a_wait_shorter_than_a_command_times_out),
-        TEST(a_rival_does_not_renew_the_budget_of_a_waiter_without_replicas),
-        TEST(grants_without_replicas_are_forgotten),
-        TEST(a_wait_without_replicas_ends_with_that_reason),
-        TEST(a_last_ask_without_an_answer_hides_no_lack_of_replicas),
-        TEST(all_waiters_without_replicas_give_up_together),
-        TEST(a_later_waiter_without_replicas_has_budget_left),
-    };
-
-    return cmocka_run_group_tests_name("outage budget queue", tests, NULL, NULL);
-}
+UNIT_TESTS(stage_setup, stage_teardown)

@@ -6,9 +6,8 @@
 #include "support/wait.h"
 #include "unit/turn_setup.h"
 
-static void an_outage_is_ridden_out_until_the_store_answers(void **state)
+UNIT_TEST_ON(an_outage_is_ridden_out_until_the_store_answers, stage *s)
 {
-    stage *s = *state;
     actor *other = actor_start();
 
     stage_open(s, LEASE);
@@ -54,23 +53,20 @@ static int64_t ride(stage *s, actor *a, size_t asleep)
     return moved_clock_now(&s->clock) - start;
 }
 
-static void one_try_does_not_ride_out_anything(void **state)
+UNIT_TEST_ON(one_try_does_not_ride_out_anything, stage *s)
 {
-    stage *s = *state;
-
     stage_open(s, LEASE);
     faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
     assert_status(DIBS_UNAVAILABLE, dibs_trylock(s->rt, "a"));
     assert_int_equal(acquires(s), 1);
 }
 
-static void an_outage_is_ridden_out_for_outage_ms(void **state)
+UNIT_TEST_ON(an_outage_is_ridden_out_for_outage_ms, stage *s)
 {
     static const struct {
         uint32_t outage_ms;
         int64_t wait_ms, least, most; /* ms; an ask comes at most 200 ms after the one before */
     } cases[] = {{1000, FOREVER, 1000, 1200}, {50, FOREVER, 50, 250}, {1000, 300, 300, 300}, {1, FOREVER, 1, 201}};
-    stage *s = *state;
     actor *other = actor_start();
 
     faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
@@ -89,9 +85,8 @@ static void an_outage_is_ridden_out_for_outage_ms(void **state)
 }
 
 /* Each ask goes out under a new token. State that the store resets with a retired token is not taken for a suspend. */
-static void an_outage_that_spends_every_token_lasts_no_longer(void **state)
+UNIT_TEST_ON(an_outage_that_spends_every_token_lasts_no_longer, stage *s)
 {
-    stage *s = *state;
     actor *other = actor_start();
 
     s->settings.outage_ms = 1000;
@@ -106,9 +101,8 @@ static void an_outage_that_spends_every_token_lasts_no_longer(void **state)
     actor_end(other);
 }
 
-static void an_outage_counts_from_the_stores_last_reply(void **state)
+UNIT_TEST_ON(an_outage_counts_from_the_stores_last_reply, stage *s)
 {
-    stage *s = *state;
     actor *other = actor_start();
 
     s->settings.outage_ms = 1000;
@@ -128,9 +122,8 @@ static void an_outage_counts_from_the_stores_last_reply(void **state)
     actor_end(other);
 }
 
-static void all_waiters_of_an_outage_give_up_together(void **state)
+UNIT_TEST_ON(all_waiters_of_an_outage_give_up_together, stage *s)
 {
-    stage *s = *state;
     actor *crowd[CROWD];
 
     s->settings.outage_ms = 1000;
@@ -150,9 +143,8 @@ static void all_waiters_of_an_outage_give_up_together(void **state)
  * The others do not ask once more when the asker has found that the outage budget is over: each ask may take the
  * command timeout.
  */
-static void a_waiter_that_gives_up_with_another_does_not_ask_before(void **state)
+UNIT_TEST_ON(a_waiter_that_gives_up_with_another_does_not_ask_before, stage *s)
 {
-    stage *s = *state;
     actor *crowd[CROWD];
 
     s->settings.outage_ms = 1000;
@@ -175,9 +167,8 @@ static void a_waiter_that_gives_up_with_another_does_not_ask_before(void **state
 }
 
 /* A thread that came later than those which gave up has outage budget left, and asks on in their place. */
-static void a_later_waiter_has_outage_budget_left(void **state)
+UNIT_TEST_ON(a_later_waiter_has_outage_budget_left, stage *s)
 {
-    stage *s = *state;
     actor *early = actor_start(), *late = actor_start();
 
     s->settings.outage_ms = 1000;
@@ -202,10 +193,9 @@ static void a_later_waiter_has_outage_budget_left(void **state)
 }
 
 /* The asker gets an error that waiting cannot mend at once; the next thread asks for itself. */
-static void a_refusal_is_reported_at_once(void **state)
+UNIT_TEST_ON(a_refusal_is_reported_at_once, stage *s)
 {
     static const dibs_status refusals[] = {DIBS_DENIED, DIBS_STORE_ERROR, DIBS_NO_MEMORY};
-    stage *s = *state;
     actor *other = actor_start();
 
     stage_open(s, LEASE);
@@ -222,9 +212,8 @@ static void a_refusal_is_reported_at_once(void **state)
     actor_end(other);
 }
 
-static void a_grant_that_comes_after_its_lease_is_refused(void **state)
+UNIT_TEST_ON(a_grant_that_comes_after_its_lease_is_refused, stage *s)
 {
-    stage *s = *state;
     dibs_owner owner;
 
     stage_open(s, LEASE);
@@ -236,9 +225,8 @@ static void a_grant_that_comes_after_its_lease_is_refused(void **state)
     assert_int_equal(stats_of(s->rt).leases, 0);
 }
 
-static void an_acquire_without_an_answer_leaves_nothing_behind(void **state)
+UNIT_TEST_ON(an_acquire_without_an_answer_leaves_nothing_behind, stage *s)
 {
-    stage *s = *state;
     dibs_owner owner;
 
     stage_open(s, LEASE);
@@ -251,23 +239,4 @@ static void an_acquire_without_an_answer_leaves_nothing_behind(void **state)
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(an_outage_is_ridden_out_until_the_store_answers),
-        TEST(one_try_does_not_ride_out_anything),
-        TEST(an_outage_is_ridden_out_for_outage_ms),
-        TEST(an_outage_that_spends_every_token_lasts_no_longer),
-        TEST(an_outage_counts_from_the_stores_last_reply),
-        TEST(all_waiters_of_an_outage_give_up_together),
-        TEST(a_waiter_that_gives_up_with_another_does_not_ask_before),
-        TEST(a_later_waiter_has_outage_budget_left),
-        TEST(a_refusal_is_reported_at_once),
-        TEST(a_grant_that_comes_after_its_lease_is_refused),
-        TEST(an_acquire_without_an_answer_leaves_nothing_behind),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(stage_setup, stage_teardown)

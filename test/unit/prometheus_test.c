@@ -40,10 +40,8 @@ static void lock_once(stage *s, const char *name, int64_t hold_ns)
     assert_status(DIBS_OK, dibs_unlock(s->rt, name));
 }
 
-static void holds_are_counted_by_their_length(void **state)
+UNIT_TEST_ON(holds_are_counted_by_their_length, stage *s)
 {
-    stage *s = *state;
-
     stage_open(s, LEASE);
     lock_once(s, "sku:1", 500);
     lock_once(s, "sku:2", MS(1));
@@ -70,10 +68,8 @@ static void holds_are_counted_by_their_length(void **state)
 }
 
 /* A thread waits, for a lease that is handed over and then for one that never comes. */
-static void threads_that_wait_are_counted_while_they_wait(void **state)
+UNIT_TEST_ON(threads_that_wait_are_counted_while_they_wait, stage *s)
 {
-    stage *s = *state;
-
     s->settings.handoff_ms = FOR_LONG;
     stage_open(s, LEASE);
     expect_line(s->rt, "dibs_waiting 0");
@@ -100,10 +96,8 @@ static void threads_that_wait_are_counted_while_they_wait(void **state)
 }
 
 /* Another runtime has the lock, so the thread asks the store repeatedly. */
-static void a_thread_that_waits_for_the_store_is_counted(void **state)
+UNIT_TEST_ON(a_thread_that_waits_for_the_store_is_counted, stage *s)
 {
-    stage *s = *state;
-
     stage_open(s, LEASE);
     dibs_runtime *other = stage_open_another(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(other, "a"));
@@ -117,10 +111,8 @@ static void a_thread_that_waits_for_the_store_is_counted(void **state)
     dibs_close(other);
 }
 
-static void the_hold_of_a_thread_that_ended_is_no_hold(void **state)
+UNIT_TEST_ON(the_hold_of_a_thread_that_ended_is_no_hold, stage *s)
 {
-    stage *s = *state;
-
     stage_open(s, LEASE);
     actor *a = actor_start();
     assert_status(DIBS_OK, actor_lock(a, s->rt, "a", FOREVER));
@@ -131,10 +123,8 @@ static void the_hold_of_a_thread_that_ended_is_no_hold(void **state)
     expect_line(s->rt, "dibs_released_total 0");
 }
 
-static void odd_group_names_are_escaped(void **state)
+UNIT_TEST_ON(odd_group_names_are_escaped, stage *s)
 {
-    stage *s = *state;
-
     stage_open(s, LEASE);
     lock_once(s, "say \"hi\"\\\n:1", 1);
     lock_once(s, "caf\xc3\xa9:1", 1);
@@ -144,7 +134,7 @@ static void odd_group_names_are_escaped(void **state)
     expect_line(s->rt, "dibs_group_waiting{group=\"\\\\xFF\\\\xC3\"} 0");
 }
 
-static void bytes_that_are_no_character_are_escaped(void **state)
+UNIT_TEST_ON(bytes_that_are_no_character_are_escaped, stage *s)
 {
     static const char *const rows[][2] = {
         {"\xc0\xaf", "\\\\xC0\\\\xAF"}, /* overlong */
@@ -154,7 +144,6 @@ static void bytes_that_are_no_character_are_escaped(void **state)
         {"\xf5\x80\x80\x80", "\\\\xF5\\\\x80\\\\x80\\\\x80"},
         {"\xf0\x9f\x94\x92", "\xf0\x9f\x94\x92"},
     };
-    stage *s = *state;
     char text[64];
 
     stage_open(s, LEASE);
@@ -234,9 +223,8 @@ static void expect_groups(dibs_runtime *rt, char (*groups)[64], size_t count)
     assert_int_equal(lines, count);
 }
 
-static void each_group_has_a_label_of_its_own(void **state)
+UNIT_TEST_ON(each_group_has_a_label_of_its_own, stage *s)
 {
-    stage *s = *state;
     unsigned seed = 20261123;
 
     assert_non_null(setlocale(LC_CTYPE, "C.UTF-8"));
@@ -257,9 +245,8 @@ static void each_group_has_a_label_of_its_own(void **state)
 }
 
 /* More groups than a runtime tells apart; one is named like the group of the rest. */
-static void the_rest_shares_no_label_with_a_group(void **state)
+UNIT_TEST_ON(the_rest_shares_no_label_with_a_group, stage *s)
 {
-    stage *s = *state;
     char name[32];
 
     stage_open(s, LEASE);
@@ -273,10 +260,9 @@ static void the_rest_shares_no_label_with_a_group(void **state)
 }
 
 /* Each metric is declared once, before its lines, which stand together; the buckets of a histogram rise. */
-static void the_metrics_text_keeps_to_the_format(void **state)
+UNIT_TEST_ON(the_metrics_text_keeps_to_the_format, stage *s)
 {
     static char seen[64][64];
-    stage *s = *state;
     unsigned families = 0;
     unsigned long last = 0;
 
@@ -302,10 +288,8 @@ static void the_metrics_text_keeps_to_the_format(void **state)
     assert_true(families > 20);
 }
 
-static void metrics_refuse_bad_arguments_and_a_closing_runtime(void **state)
+UNIT_TEST_ON(metrics_refuse_bad_arguments_and_a_closing_runtime, stage *s)
 {
-    stage *s = *state;
-
     stage_open(s, LEASE);
     assert_status(DIBS_INVALID, dibs_stats_write_prometheus(NULL, stdout));
     assert_status(DIBS_INVALID, dibs_stats_write_prometheus(s->rt, NULL));
@@ -327,9 +311,8 @@ static void metrics_refuse_bad_arguments_and_a_closing_runtime(void **state)
 }
 
 /* An acquire of a cancelled task is complete when its begin returns. */
-static void begun_calls_are_counted_in_metrics(void **state)
+UNIT_TEST_ON(begun_calls_are_counted_in_metrics, stage *s)
 {
-    stage *s = *state;
     dibs_queue *queue;
     dibs_task *task;
     dibs_completion done;
@@ -353,22 +336,4 @@ static void begun_calls_are_counted_in_metrics(void **state)
     dibs_queue_free(queue);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, stage_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(holds_are_counted_by_their_length),
-        TEST(threads_that_wait_are_counted_while_they_wait),
-        TEST(a_thread_that_waits_for_the_store_is_counted),
-        TEST(the_hold_of_a_thread_that_ended_is_no_hold),
-        TEST(begun_calls_are_counted_in_metrics),
-        TEST(odd_group_names_are_escaped),
-        TEST(bytes_that_are_no_character_are_escaped),
-        TEST(each_group_has_a_label_of_its_own),
-        TEST(the_rest_shares_no_label_with_a_group),
-        TEST(the_metrics_text_keeps_to_the_format),
-        TEST(metrics_refuse_bad_arguments_and_a_closing_runtime),
-    };
-    return cmocka_run_group_tests_name("prometheus", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, stage_teardown)

@@ -13,7 +13,7 @@ static int note(struct dibs__clock_bounds *bounds, double sent, double shown, do
     return dibs__clock_bounds_note(bounds, MS(sent), MS(read), AHEAD_US + (int64_t)((shown + more) * 1000));
 }
 
-static void a_steady_clock_was_not_set(void **state)
+UNIT_TEST(a_steady_clock_was_not_set)
 {
     struct dibs__clock_bounds bounds = {0};
 
@@ -21,7 +21,7 @@ static void a_steady_clock_was_not_set(void **state)
         assert_int_equal(note(&bounds, i * 10, i * 10 + i % 7 * 0.3, i * 10 + 2, 0), 0);
 }
 
-static void the_first_answer_shows_no_step(void **state)
+UNIT_TEST(the_first_answer_shows_no_step)
 {
     struct dibs__clock_bounds bounds = {0};
 
@@ -30,7 +30,7 @@ static void the_first_answer_shows_no_step(void **state)
 }
 
 /* This holds however long an answer was under way, or unread. */
-static void a_slow_answer_shows_no_step(void **state)
+UNIT_TEST(a_slow_answer_shows_no_step)
 {
     struct dibs__clock_bounds bounds = {0};
 
@@ -40,7 +40,7 @@ static void a_slow_answer_shows_no_step(void **state)
     assert_int_equal(note(&bounds, 5001, 5001.1, 5001.2, 0), 0);
 }
 
-static void a_step_of_more_than_the_bound_is_noticed_once(void **state)
+UNIT_TEST(a_step_of_more_than_the_bound_is_noticed_once)
 {
     static const double steps[] = {1.5, -1.5, 60000, -60000};
 
@@ -54,7 +54,7 @@ static void a_step_of_more_than_the_bound_is_noticed_once(void **state)
 }
 
 /* Two clocks may differ in pace by 1 %, and by no more. */
-static void the_bound_grows_with_the_time_since(void **state)
+UNIT_TEST(the_bound_grows_with_the_time_since)
 {
     struct dibs__clock_bounds bounds = {0};
 
@@ -63,7 +63,7 @@ static void the_bound_grows_with_the_time_since(void **state)
     assert_int_equal(note(&bounds, 2010, 2010, 2010, 31.5), 1);
 }
 
-static void a_clock_off_by_a_hundredth_shows_no_step(void **state)
+UNIT_TEST(a_clock_off_by_a_hundredth_shows_no_step)
 {
     struct dibs__clock_bounds fast = {0}, slow = {0};
 
@@ -74,7 +74,7 @@ static void a_clock_off_by_a_hundredth_shows_no_step(void **state)
 }
 
 /* Each step alone is below the bound. */
-static void small_steps_add_up(void **state)
+UNIT_TEST(small_steps_add_up)
 {
     for (int sign = -1; sign <= 1; sign += 2) {
         struct dibs__clock_bounds bounds = {0};
@@ -86,7 +86,7 @@ static void small_steps_add_up(void **state)
 }
 
 /* A slow answer, which shows little, does not replace one that showed more. */
-static void a_better_bound_of_a_clock_is_kept(void **state)
+UNIT_TEST(a_better_bound_of_a_clock_is_kept)
 {
     struct dibs__clock_bounds bounds = {0};
 
@@ -95,18 +95,4 @@ static void a_better_bound_of_a_clock_is_kept(void **state)
     assert_int_equal(note(&bounds, 201, 201.1, 201.2, 10), 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_steady_clock_was_not_set),
-        cmocka_unit_test(the_first_answer_shows_no_step),
-        cmocka_unit_test(a_slow_answer_shows_no_step),
-        cmocka_unit_test(a_step_of_more_than_the_bound_is_noticed_once),
-        cmocka_unit_test(the_bound_grows_with_the_time_since),
-        cmocka_unit_test(a_clock_off_by_a_hundredth_shows_no_step),
-        cmocka_unit_test(small_steps_add_up),
-        cmocka_unit_test(a_better_bound_of_a_clock_is_kept),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, NULL)

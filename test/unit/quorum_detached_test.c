@@ -68,7 +68,7 @@ static struct dibs__member_state state_at(size_t i)
     return state;
 }
 
-static void looks_become_rarer_until_the_time_is_over(void **state)
+UNIT_TEST(looks_become_rarer_until_the_time_is_over)
 {
     begin(4);
     assert_true(woken_by == began + MS(FIRST_MS));
@@ -94,7 +94,7 @@ static void looks_become_rarer_until_the_time_is_over(void **state)
     assert_true(state_at(2).in_doubt); /* it may have been granted */
 }
 
-static void what_comes_is_taken_at_the_next_look(void **state)
+UNIT_TEST(what_comes_is_taken_at_the_next_look)
 {
     begin(4);
     voters[2].due = began + MS(3);
@@ -113,7 +113,7 @@ static void what_comes_is_taken_at_the_next_look(void **state)
 }
 
 /* Its retraction need not wait. */
-static void what_could_not_be_sent_is_given_up_at_once(void **state)
+UNIT_TEST(what_could_not_be_sent_is_given_up_at_once)
 {
     begin(4);
     voters[2].unsent = true;
@@ -124,7 +124,7 @@ static void what_could_not_be_sent_is_given_up_at_once(void **state)
 }
 
 /* So the next ask is not begun there. */
-static void a_master_that_takes_much_longer_than_usual_rests(void **state)
+UNIT_TEST(a_master_that_takes_much_longer_than_usual_rests)
 {
     begin(4);
     for (size_t i = 0; i < MEMBERS; i++)
@@ -136,7 +136,7 @@ static void a_master_that_takes_much_longer_than_usual_rests(void **state)
 }
 
 /* In whatever order they were left, and end. */
-static void each_is_looked_for_by_itself(void **state)
+UNIT_TEST(each_is_looked_for_by_itself)
 {
     for (size_t first = 0; first < MEMBERS; first++) {
         begin(ALL);
@@ -154,7 +154,7 @@ static void each_is_looked_for_by_itself(void **state)
 }
 
 /* The nearest of their looks. */
-static void the_scheduler_is_up_for_the_first_look(void **state)
+UNIT_TEST(the_scheduler_is_up_for_the_first_look)
 {
     for (size_t first = 0; first < MEMBERS; first++) {
         begin(ALL);
@@ -167,7 +167,7 @@ static void the_scheduler_is_up_for_the_first_look(void **state)
 }
 
 /* By a thread that asks again under the token, or releases it. */
-static void an_ask_is_taken_back_between_two_looks(void **state)
+UNIT_TEST(an_ask_is_taken_back_between_two_looks)
 {
     for (size_t i = 0; i < MEMBERS; i++) {
         bool taken_back;
@@ -184,7 +184,7 @@ static void an_ask_is_taken_back_between_two_looks(void **state)
 }
 
 /* Nothing of the token is left there. */
-static void an_ask_of_a_claim_that_has_ended_is_dropped(void **state)
+UNIT_TEST(an_ask_of_a_claim_that_has_ended_is_dropped)
 {
     for (int granted = 0; granted < 2; granted++) {
         begin(4);
@@ -203,20 +203,4 @@ static void an_ask_of_a_claim_that_has_ended_is_dropped(void **state)
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, NULL, end)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(looks_become_rarer_until_the_time_is_over),
-        TEST(what_comes_is_taken_at_the_next_look),
-        TEST(what_could_not_be_sent_is_given_up_at_once),
-        TEST(a_master_that_takes_much_longer_than_usual_rests),
-        TEST(each_is_looked_for_by_itself),
-        TEST(the_scheduler_is_up_for_the_first_look),
-        TEST(an_ask_is_taken_back_between_two_looks),
-        TEST(an_ask_of_a_claim_that_has_ended_is_dropped),
-    };
-
-    return cmocka_run_group_tests_name("quorum_detached", tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, end)

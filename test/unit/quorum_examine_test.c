@@ -100,7 +100,7 @@ static void expect_told(size_t i, dibs_verdict verdict, const char *text)
 
 /* ------------------------------------------------------------- an examination */
 
-static void it_is_told_how_many_masters_can_be_reached(void **state)
+UNIT_TEST(it_is_told_how_many_masters_can_be_reached)
 {
     assert_status(DIBS_OK, examine(0));
     assert_int_equal(told_count, 2);
@@ -117,7 +117,7 @@ static void it_is_told_how_many_masters_can_be_reached(void **state)
     assert_int_equal(told_count, 0);
 }
 
-static void two_urls_of_one_server_are_told(void **state)
+UNIT_TEST(two_urls_of_one_server_are_told)
 {
     seen[2].server = seen[0].server;
     assert_status(DIBS_OK, examine(0));
@@ -128,7 +128,7 @@ static void two_urls_of_one_server_are_told(void **state)
     assert_int_equal(told_count, 2);
 }
 
-static void it_is_told_how_far_the_clocks_are_apart(void **state)
+UNIT_TEST(it_is_told_how_far_the_clocks_are_apart)
 {
     seen[0].ahead_us = 300000;
     seen[1].ahead_us = -700000;
@@ -146,7 +146,7 @@ static void it_is_told_how_far_the_clocks_are_apart(void **state)
     assert_int_equal(told_count, 1);
 }
 
-static void it_is_told_who_does_not_vote_and_why(void **state)
+UNIT_TEST(it_is_told_who_does_not_vote_and_why)
 {
     static const struct {
         struct dibs__vote vote;
@@ -200,7 +200,7 @@ static const struct dibs__vote *admission_of(size_t i)
     return voters[i].vote_count > 1 ? &voters[i].votes[1] : NULL;
 }
 
-static void who_lost_its_data_is_admitted(void **state)
+UNIT_TEST(who_lost_its_data_is_admitted)
 {
     lose(0);
     voter_says(2, DIBS__OP_VOTE, DIBS_UNAVAILABLE, 0);
@@ -219,7 +219,7 @@ static void who_lost_its_data_is_admitted(void **state)
 }
 
 /* The wait is that for the longest lease that a master knows of. */
-static void the_operator_does_not_make_leases_shorter(void **state)
+UNIT_TEST(the_operator_does_not_make_leases_shorter)
 {
     lose(0);
     assert_status(DIBS_OK, examine(ADMIT_MS));
@@ -227,7 +227,7 @@ static void the_operator_does_not_make_leases_shorter(void **state)
     assert_int_equal(admission_of(0)->longest_ms, LEASE_MS);
 }
 
-static void a_wait_that_is_too_long_is_shortened(void **state)
+UNIT_TEST(a_wait_that_is_too_long_is_shortened)
 {
     static const int64_t waits_ms[] = {6080, 6081, 1000};
 
@@ -243,7 +243,7 @@ static void a_wait_that_is_too_long_is_shortened(void **state)
     }
 }
 
-static void an_admission_that_fails_is_told(void **state)
+UNIT_TEST(an_admission_that_fails_is_told)
 {
     lose(1);
     second = FAILS;
@@ -255,7 +255,7 @@ static void an_admission_that_fails_is_told(void **state)
                 "Number 2 of the URLs could not be admitted: it belongs to another quorum by now.");
 }
 
-static void without_a_majority_nobody_is_admitted(void **state)
+UNIT_TEST(without_a_majority_nobody_is_admitted)
 {
     lose(0);
     voter_says(1, DIBS__OP_VOTE, DIBS_UNAVAILABLE, 0);
@@ -265,7 +265,7 @@ static void without_a_majority_nobody_is_admitted(void **state)
     assert_null(admission_of(0));
 }
 
-static void a_new_quorum_needs_no_word(void **state)
+UNIT_TEST(a_new_quorum_needs_no_word)
 {
     for (size_t i = 0; i < MEMBERS; i++)
         lose(i);
@@ -277,7 +277,7 @@ static void a_new_quorum_needs_no_word(void **state)
 }
 
 /* Of two quorums, the one that has a majority counts; without one, only an operator can tell. */
-static void masters_of_two_quorums_are_not_mixed(void **state)
+UNIT_TEST(masters_of_two_quorums_are_not_mixed)
 {
     setup(state);
     lose(0);
@@ -300,7 +300,7 @@ static void masters_of_two_quorums_are_not_mixed(void **state)
 }
 
 /* That which this process knows counts first. */
-static void the_number_that_is_known_stays(void **state)
+UNIT_TEST(the_number_that_is_known_stays)
 {
     atomic_store(&setting.q.number, OTHER_NUMBER);
     lose(0);
@@ -311,24 +311,4 @@ static void the_number_that_is_known_stays(void **state)
     assert_true(atomic_load(&setting.q.number) == OTHER_NUMBER);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, end_vote)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(it_is_told_how_many_masters_can_be_reached),
-        TEST(two_urls_of_one_server_are_told),
-        TEST(it_is_told_how_far_the_clocks_are_apart),
-        TEST(it_is_told_who_does_not_vote_and_why),
-        TEST(who_lost_its_data_is_admitted),
-        TEST(the_operator_does_not_make_leases_shorter),
-        TEST(a_wait_that_is_too_long_is_shortened),
-        TEST(an_admission_that_fails_is_told),
-        TEST(without_a_majority_nobody_is_admitted),
-        TEST(a_new_quorum_needs_no_word),
-        TEST(masters_of_two_quorums_are_not_mixed),
-        TEST(the_number_that_is_known_stays),
-    };
-
-    return cmocka_run_group_tests_name("quorum_examine", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, end_vote)

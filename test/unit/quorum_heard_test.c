@@ -10,7 +10,7 @@
 #define MEMBERS 3
 
 /* A begun call waits for a push, and no thread listens for it: each member must soon read by itself. */
-static void every_member_is_told_that_somebody_waits_unheard(void **state)
+UNIT_TEST(every_member_is_told_that_somebody_waits_unheard)
 {
     fake_redis *fakes[MEMBERS];
     const char *urls[MEMBERS];
@@ -46,7 +46,7 @@ static dibs_status release_without_memory(struct dibs__store *store)
 }
 
 /* It says nothing about whether the masters can be reached. */
-static void a_lack_of_memory_here_is_no_reply(void **state)
+UNIT_TEST(a_lack_of_memory_here_is_no_reply)
 {
     const char *const urls[MEMBERS] = {"mem:", "mem:", "mem:"};
     struct seat seat;
@@ -58,14 +58,4 @@ static void a_lack_of_memory_here_is_no_reply(void **state)
 }
 #endif
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_member_is_told_that_somebody_waits_unheard),
-#if CAN_FAIL
-        cmocka_unit_test(a_lack_of_memory_here_is_no_reply),
-#endif
-    };
-
-    return cmocka_run_group_tests_name("quorum_heard", tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, NULL)

@@ -38,7 +38,7 @@ static void answers(struct looked *looked, unsigned steps, struct dibs__vote vot
     dibs__look_note(looked->look, &looked->look->ops[0], DIBS_OK);
 }
 
-static void a_master_that_was_told_of_one_step_is_told_of_the_next(void **state)
+UNIT_TEST(a_master_that_was_told_of_one_step_is_told_of_the_next)
 {
     struct looked looked;
     const struct dibs__vote told = {.what = DIBS__VOTE_DISTRUSTS, .known = true, .votes_in_ms = 1000};
@@ -52,7 +52,7 @@ static void a_master_that_was_told_of_one_step_is_told_of_the_next(void **state)
     end(&looked);
 }
 
-static void an_answer_of_before_the_clock_was_set_back_makes_no_renewal_count(void **state)
+UNIT_TEST(an_answer_of_before_the_clock_was_set_back_makes_no_renewal_count)
 {
     struct looked looked;
     const struct dibs__vote votes = {.what = DIBS__VOTE_LOOKS, .known = true, .ready = true};
@@ -68,12 +68,4 @@ static void an_answer_of_before_the_clock_was_set_back_makes_no_renewal_count(vo
     end(&looked);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_master_that_was_told_of_one_step_is_told_of_the_next),
-        cmocka_unit_test(an_answer_of_before_the_clock_was_set_back_makes_no_renewal_count),
-    };
-
-    return cmocka_run_group_tests_name("quorum_look", tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, NULL)

@@ -24,7 +24,7 @@ static void fails_at_first(struct dibs__claim *claim, enum dibs__why why)
  * Where the client has not heard that clock before, or not for so long that its bounds of the clock are wide, the next
  * grant would not show the step.
  */
-static void a_master_that_finds_its_clock_set_is_not_asked_before_it_is_told(void **state)
+UNIT_TEST(a_master_that_finds_its_clock_set_is_not_asked_before_it_is_told)
 {
     set_up(&silent);
     struct dibs__claim *claim = asked_for();
@@ -37,13 +37,4 @@ static void a_master_that_finds_its_clock_set_is_not_asked_before_it_is_told(voi
     assert_true(takes(claim, 0));
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, NULL, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_master_that_finds_its_clock_set_is_not_asked_before_it_is_told),
-    };
-
-    return cmocka_run_group_tests_name("quorum_member", tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, tear_down)

@@ -38,7 +38,7 @@ static int64_t passed_ms(void)
 }
 
 /* Sending it again takes as long as its server is silent, so the others come first. */
-static void a_broken_connection_is_put_off_behind_those_that_answer(void **state)
+UNIT_TEST(a_broken_connection_is_put_off_behind_those_that_answer)
 {
     for (size_t broken = 0; broken < MEMBERS; broken++) {
         begin();
@@ -52,7 +52,7 @@ static void a_broken_connection_is_put_off_behind_those_that_answer(void **state
 }
 
 /* Once no other may come soon, it has its share of the time that is left. */
-static void a_broken_connection_is_made_again_where_the_others_take_long(void **state)
+UNIT_TEST(a_broken_connection_is_made_again_where_the_others_take_long)
 {
     for (size_t broken = 0; broken < MEMBERS; broken++) {
         begin();
@@ -66,7 +66,7 @@ static void a_broken_connection_is_made_again_where_the_others_take_long(void **
     }
 }
 
-static void where_all_connections_broke_they_are_made_again_at_once(void **state)
+UNIT_TEST(where_all_connections_broke_they_are_made_again_at_once)
 {
     begin();
     for (size_t i = 0; i < MEMBERS; i++)
@@ -79,7 +79,7 @@ static void where_all_connections_broke_they_are_made_again_at_once(void **state
 }
 
 /* Why is told even after the deadline. */
-static void who_can_not_be_connected_to_has_failed(void **state)
+UNIT_TEST(who_can_not_be_connected_to_has_failed)
 {
     begin();
     for (size_t i = 0; i < 2; i++) {
@@ -93,7 +93,7 @@ static void who_can_not_be_connected_to_has_failed(void **state)
 }
 
 /* What was begun without a connection is sent once there is one. */
-static void what_was_not_sent_is_begun_again_with_a_connection(void **state)
+UNIT_TEST(what_was_not_sent_is_begun_again_with_a_connection)
 {
     for (size_t late = 0; late < MEMBERS; late++) {
         begin();
@@ -107,7 +107,7 @@ static void what_was_not_sent_is_begun_again_with_a_connection(void **state)
 }
 
 /* The thread wakes for what can come, although that decides nothing. */
-static void who_has_no_connection_keeps_no_answer_back(void **state)
+UNIT_TEST(who_has_no_connection_keeps_no_answer_back)
 {
     begin();
     voters[0].unsent = voters[1].unsent = true;
@@ -119,7 +119,7 @@ static void who_has_no_connection_keeps_no_answer_back(void **state)
 }
 
 /* As many answers as a decision needs wake it, and no fewer. */
-static void a_thread_sleeps_until_enough_have_answered(void **state)
+UNIT_TEST(a_thread_sleeps_until_enough_have_answered)
 {
     begin();
     for (size_t i = 0; i < MEMBERS; i++)
@@ -136,19 +136,4 @@ static void a_thread_sleeps_until_enough_have_answered(void **state)
     assert_int_equal(passed_ms(), 9);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, NULL, end)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_broken_connection_is_put_off_behind_those_that_answer),
-        TEST(a_broken_connection_is_made_again_where_the_others_take_long),
-        TEST(where_all_connections_broke_they_are_made_again_at_once),
-        TEST(who_can_not_be_connected_to_has_failed),
-        TEST(what_was_not_sent_is_begun_again_with_a_connection),
-        TEST(who_has_no_connection_keeps_no_answer_back),
-        TEST(a_thread_sleeps_until_enough_have_answered),
-    };
-
-    return cmocka_run_group_tests_name("quorum_op_broken", tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, end)

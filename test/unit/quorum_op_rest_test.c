@@ -60,7 +60,7 @@ static int64_t rests_ns(size_t i)
     return until == 0 ? 0 : until - moved_clock_now(&setting.clock);
 }
 
-static void a_member_that_fails_again_rests_longer(void **state)
+UNIT_TEST(a_member_that_fails_again_rests_longer)
 {
     for (int64_t most_ms = REST_FIRST_MS; most_ms <= 4 * REST_FIRST_MS; most_ms *= 2) {
         answers_after(0, DIBS_UNAVAILABLE, 0);
@@ -72,7 +72,7 @@ static void a_member_that_fails_again_rests_longer(void **state)
     }
 }
 
-static void an_answer_ends_the_rest_and_the_next_is_short(void **state)
+UNIT_TEST(an_answer_ends_the_rest_and_the_next_is_short)
 {
     answers_after(0, DIBS_UNAVAILABLE, 0);
     moved_clock_advance(&setting.clock, rests_ns(0));
@@ -84,7 +84,7 @@ static void an_answer_ends_the_rest_and_the_next_is_short(void **state)
 }
 
 /* It has answered, though it grants nothing. */
-static void a_member_that_says_why_it_grants_nothing_does_not_rest(void **state)
+UNIT_TEST(a_member_that_says_why_it_grants_nothing_does_not_rest)
 {
     static const struct {
         enum dibs__why why;
@@ -104,7 +104,7 @@ static void a_member_that_says_why_it_grants_nothing_does_not_rest(void **state)
 }
 
 /* Eight times as long as a majority without it takes, and 20 ms at least. */
-static void a_member_that_takes_much_longer_than_a_majority_rests(void **state)
+UNIT_TEST(a_member_that_takes_much_longer_than_a_majority_rests)
 {
     static const struct {
         int64_t others_ms[2], took_ms;
@@ -125,7 +125,7 @@ static void a_member_that_takes_much_longer_than_a_majority_rests(void **state)
         }
 }
 
-static void a_single_late_answer_is_forgiven_and_several_are_not(void **state)
+UNIT_TEST(a_single_late_answer_is_forgiven_and_several_are_not)
 {
     be_usual(1, 1, 1);
     answers_after(2, DIBS_OK, 100);
@@ -135,7 +135,7 @@ static void a_single_late_answer_is_forgiven_and_several_are_not(void **state)
     assert_true(rests_ns(2) > 0);
 }
 
-static void the_first_answer_tells_the_usual_time(void **state)
+UNIT_TEST(the_first_answer_tells_the_usual_time)
 {
     be_usual(1, 1, 0);
     answers_after(2, DIBS_OK, 5);
@@ -147,7 +147,7 @@ static uint32_t asks(uint32_t *spared)
     return dibs__members_to_ask(&setting.q, spared);
 }
 
-static void who_rests_is_spared_and_asked_once_when_the_rest_is_over(void **state)
+UNIT_TEST(who_rests_is_spared_and_asked_once_when_the_rest_is_over)
 {
     uint32_t spared;
 
@@ -165,7 +165,7 @@ static void who_rests_is_spared_and_asked_once_when_the_rest_is_over(void **stat
 }
 
 /* Who may not vote would not grant anything: it is not spared, but left out. */
-static void who_may_not_vote_yet_is_not_asked(void **state)
+UNIT_TEST(who_may_not_vote_yet_is_not_asked)
 {
     uint32_t spared;
 
@@ -176,7 +176,7 @@ static void who_may_not_vote_yet_is_not_asked(void **state)
     assert_int_equal(asks(&spared), ALL);
 }
 
-static void all_are_asked_where_the_others_are_no_majority(void **state)
+UNIT_TEST(all_are_asked_where_the_others_are_no_majority)
 {
     uint32_t spared;
 
@@ -187,7 +187,7 @@ static void all_are_asked_where_the_others_are_no_majority(void **state)
 }
 
 /* When the last of those that were asked takes eight times as long as usual. */
-static void who_takes_much_longer_than_usual_is_overdue(void **state)
+UNIT_TEST(who_takes_much_longer_than_usual_is_overdue)
 {
     struct dibs__fan_out fan_out = {.quorum = &setting.q, .ops = ops, .open = ALL};
 
@@ -204,7 +204,7 @@ static void who_takes_much_longer_than_usual_is_overdue(void **state)
     assert_true(dibs__fan_out_is_overdue(&fan_out, now));
 }
 
-static void as_many_answers_are_awaited_as_a_decision_needs(void **state)
+UNIT_TEST(as_many_answers_are_awaited_as_a_decision_needs)
 {
     static const struct {
         unsigned for_it;
@@ -217,7 +217,7 @@ static void as_many_answers_are_awaited_as_a_decision_needs(void **state)
 }
 
 /* The worst is one that does not pass by waiting; the first of those is kept. */
-static void the_worst_error_is_kept(void **state)
+UNIT_TEST(the_worst_error_is_kept)
 {
     static const struct {
         dibs_status known, next, kept;
@@ -235,24 +235,4 @@ static void the_worst_error_is_kept(void **state)
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_member_that_fails_again_rests_longer),
-        TEST(an_answer_ends_the_rest_and_the_next_is_short),
-        TEST(a_member_that_says_why_it_grants_nothing_does_not_rest),
-        TEST(a_member_that_takes_much_longer_than_a_majority_rests),
-        TEST(a_single_late_answer_is_forgiven_and_several_are_not),
-        TEST(the_first_answer_tells_the_usual_time),
-        TEST(who_rests_is_spared_and_asked_once_when_the_rest_is_over),
-        TEST(who_may_not_vote_yet_is_not_asked),
-        TEST(all_are_asked_where_the_others_are_no_majority),
-        TEST(who_takes_much_longer_than_usual_is_overdue),
-        TEST(as_many_answers_are_awaited_as_a_decision_needs),
-        TEST(the_worst_error_is_kept),
-    };
-
-    return cmocka_run_group_tests_name("quorum_op_rest", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, tear_down)

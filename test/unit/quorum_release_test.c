@@ -68,19 +68,10 @@ static void expect_unconfirmed(bool noted)
     assert_status(DIBS_UNAVAILABLE, dibs__quorum_release_finish(&setting.q.store, &op, &error));
 }
 
-static void an_ask_without_an_answer_does_not_help_a_release(void **state)
+UNIT_TEST(an_ask_without_an_answer_does_not_help_a_release)
 {
     expect_unconfirmed(false);
     expect_unconfirmed(true);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, NULL, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(an_ask_without_an_answer_does_not_help_a_release),
-    };
-
-    return cmocka_run_group_tests_name("quorum_release", tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, tear_down)

@@ -74,7 +74,7 @@ static struct dibs__member_state *state_of_third(void)
 
 /* ------------------------------------------------------------------ outcomes */
 
-static void a_majority_confirms_and_the_last_is_not_waited_for(void **state)
+UNIT_TEST(a_majority_confirms_and_the_last_is_not_waited_for)
 {
     for (size_t last = 0; last < MEMBERS; last++) {
         hold(DIBS_OK, 0);
@@ -96,7 +96,7 @@ static void a_majority_confirms_and_the_last_is_not_waited_for(void **state)
     }
 }
 
-static void the_masters_decide_together_whether_it_was_held(void **state)
+UNIT_TEST(the_masters_decide_together_whether_it_was_held)
 {
     static const struct {
         dibs_status say[MEMBERS], status;
@@ -119,7 +119,7 @@ static void the_masters_decide_together_whether_it_was_held(void **state)
     }
 }
 
-static void silent_masters_are_waited_for_until_the_deadline(void **state)
+UNIT_TEST(silent_masters_are_waited_for_until_the_deadline)
 {
     hold(DIBS_OK, 0);
     voter_says(0, DIBS__OP_RELEASE, DIBS_OK, NEVER_MS);
@@ -131,7 +131,7 @@ static void silent_masters_are_waited_for_until_the_deadline(void **state)
 }
 
 /* A token of an earlier process, say: it may be at any of them. */
-static void a_token_that_is_not_known_is_released_everywhere(void **state)
+UNIT_TEST(a_token_that_is_not_known_is_released_everywhere)
 {
     begin_vote(7, 7, 7);
     assert_status(DIBS_OK, release());
@@ -141,7 +141,7 @@ static void a_token_that_is_not_known_is_released_everywhere(void **state)
     }
 }
 
-static void what_follows_is_told_with_the_release(void **state)
+UNIT_TEST(what_follows_is_told_with_the_release)
 {
     hold(DIBS_OK, 0);
     voters[1].again = true;
@@ -162,7 +162,7 @@ static void what_follows_is_told_with_the_release(void **state)
 /* ------------------------------------------------ who did not grant the lock */
 
 /* It has nothing to give back; only the attempt ends there. */
-static void who_refused_the_lock_is_asked_nothing(void **state)
+UNIT_TEST(who_refused_the_lock_is_asked_nothing)
 {
     hold(DIBS_BUSY, 0);
     assert_int_equal(voters[2].kept + voters[2].dropped, 0);
@@ -172,7 +172,7 @@ static void who_refused_the_lock_is_asked_nothing(void **state)
 }
 
 /* One that gave it back and one that never had it are a majority; the other is waited for until it is overdue. */
-static void who_refused_the_lock_counts_as_free(void **state)
+UNIT_TEST(who_refused_the_lock_counts_as_free)
 {
     hold(DIBS_BUSY, 0);
     voter_says(1, DIBS__OP_RELEASE, DIBS_OK, NEVER_MS);
@@ -193,7 +193,7 @@ static void who_refused_the_lock_counts_as_free(void **state)
 }
 
 /* Whether it was granted there is not known. */
-static void a_master_in_doubt_does_not_count_as_free(void **state)
+UNIT_TEST(a_master_in_doubt_does_not_count_as_free)
 {
     for (size_t mute = 0; mute < 2; mute++) {
         hold(DIBS_BUSY, 0);
@@ -211,7 +211,7 @@ static void a_master_in_doubt_does_not_count_as_free(void **state)
 /* ------------------------------------------------------------ asks under way */
 
 /* It is taken back with the release, whenever it comes. */
-static void an_ask_that_was_granted_meanwhile_is_released_with_the_rest(void **state)
+UNIT_TEST(an_ask_that_was_granted_meanwhile_is_released_with_the_rest)
 {
     hold(DIBS_OK, 5);
     the_time += MS(5);
@@ -222,7 +222,7 @@ static void an_ask_that_was_granted_meanwhile_is_released_with_the_rest(void **s
     assert_int_equal(voters[2].kept, 1);
 }
 
-static void an_ask_under_way_is_not_waited_for_where_a_majority_confirms(void **state)
+UNIT_TEST(an_ask_under_way_is_not_waited_for_where_a_majority_confirms)
 {
     hold(DIBS_OK, NEVER_MS);
     int64_t began = the_time;
@@ -234,7 +234,7 @@ static void an_ask_under_way_is_not_waited_for_where_a_majority_confirms(void **
     assert_int_equal(voters[2].dropped, 1); /* which retracts what may come */
 }
 
-static void an_ask_under_way_decides_where_the_others_do_not(void **state)
+UNIT_TEST(an_ask_under_way_decides_where_the_others_do_not)
 {
     static const struct {
         dibs_status says, releases, status;
@@ -254,7 +254,7 @@ static void an_ask_under_way_decides_where_the_others_do_not(void **state)
 }
 
 /* The scheduler's thread, which looks at it, is waited for; but no longer than the release has time. */
-static void an_ask_that_is_looked_at_is_left_to_the_scheduler(void **state)
+UNIT_TEST(an_ask_that_is_looked_at_is_left_to_the_scheduler)
 {
     hold(DIBS_OK, NEVER_MS);
     struct dibs__claim *claim = dibs__claim_find(&setting.q, "dibs:token");
@@ -273,7 +273,7 @@ static void an_ask_that_is_looked_at_is_left_to_the_scheduler(void **state)
 }
 
 /* A release after a split vote is not answered yet: the token is released again once it is. */
-static void a_grant_that_is_being_given_back_counts_when_that_is_over(void **state)
+UNIT_TEST(a_grant_that_is_being_given_back_counts_when_that_is_over)
 {
     begin_vote(7, 7, 7);
     attempt = (struct dibs__attempt){.name = "x", .token = "dibs:token", .lease_ms = LEASE_MS};
@@ -295,7 +295,7 @@ static void a_grant_that_is_being_given_back_counts_when_that_is_over(void **sta
 /* --------------------------------------------- what may come after the release */
 
 /* A renewal that was not answered may set the lock once more. */
-static void where_a_renewal_may_set_the_lock_it_is_retracted_too(void **state)
+UNIT_TEST(where_a_renewal_may_set_the_lock_it_is_retracted_too)
 {
     hold(DIBS_BUSY, 0);
     struct dibs__member_state *third = state_of_third();
@@ -310,7 +310,7 @@ static void where_a_renewal_may_set_the_lock_it_is_retracted_too(void **state)
 }
 
 /* An ask that was sent twice may be granted once more: the attempt is dropped behind the release. */
-static void where_an_ask_may_come_again_the_token_is_dropped(void **state)
+UNIT_TEST(where_an_ask_may_come_again_the_token_is_dropped)
 {
     for (int silent = 0; silent < 2; silent++) {
         hold(DIBS_OK, 5);
@@ -331,7 +331,7 @@ static void where_an_ask_may_come_again_the_token_is_dropped(void **state)
 
 /* -------------------------------------------------------------- retractions */
 
-static void a_retraction_goes_where_the_token_may_be(void **state)
+UNIT_TEST(a_retraction_goes_where_the_token_may_be)
 {
     hold(DIBS_BUSY, 0);
     dibs__quorum_retract(&setting.q.store, "x", "dibs:token", LEASE_MS, 7);
@@ -345,7 +345,7 @@ static void a_retraction_goes_where_the_token_may_be(void **state)
 }
 
 /* What is under way at a master is cleared when it is over. */
-static void a_retraction_leaves_an_ask_under_way_to_its_end(void **state)
+UNIT_TEST(a_retraction_leaves_an_ask_under_way_to_its_end)
 {
     hold(DIBS_OK, 5);
     dibs__quorum_retract(&setting.q.store, "x", "dibs:token", LEASE_MS, 7);
@@ -355,7 +355,7 @@ static void a_retraction_leaves_an_ask_under_way_to_its_end(void **state)
     assert_int_equal(voters[2].dropped, 1);
 }
 
-static void an_attempt_that_is_given_up_is_retracted(void **state)
+UNIT_TEST(an_attempt_that_is_given_up_is_retracted)
 {
     begin_vote(7, 7, 7);
     attempt = (struct dibs__attempt){.name = "x", .token = "dibs:token", .lease_ms = LEASE_MS};
@@ -373,7 +373,7 @@ static void an_attempt_that_is_given_up_is_retracted(void **state)
 
 #if CAN_FAIL
 /* The token is retracted in the background instead. */
-static void a_release_without_memory_is_a_retraction(void **state)
+UNIT_TEST(a_release_without_memory_is_a_retraction)
 {
     for (int known = 0; known < 2; known++)
         for (long fails = 1; fails <= (known ? 1 : 2); fails++) {
@@ -397,33 +397,4 @@ static void a_release_without_memory_is_a_retraction(void **state)
 }
 #endif
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, NULL, end)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_majority_confirms_and_the_last_is_not_waited_for),
-        TEST(the_masters_decide_together_whether_it_was_held),
-        TEST(silent_masters_are_waited_for_until_the_deadline),
-        TEST(a_token_that_is_not_known_is_released_everywhere),
-        TEST(what_follows_is_told_with_the_release),
-        TEST(who_refused_the_lock_is_asked_nothing),
-        TEST(who_refused_the_lock_counts_as_free),
-        TEST(a_master_in_doubt_does_not_count_as_free),
-        TEST(an_ask_that_was_granted_meanwhile_is_released_with_the_rest),
-        TEST(an_ask_under_way_is_not_waited_for_where_a_majority_confirms),
-        TEST(an_ask_under_way_decides_where_the_others_do_not),
-        TEST(an_ask_that_is_looked_at_is_left_to_the_scheduler),
-        TEST(a_grant_that_is_being_given_back_counts_when_that_is_over),
-        TEST(where_a_renewal_may_set_the_lock_it_is_retracted_too),
-        TEST(where_an_ask_may_come_again_the_token_is_dropped),
-        TEST(a_retraction_goes_where_the_token_may_be),
-        TEST(a_retraction_leaves_an_ask_under_way_to_its_end),
-        TEST(an_attempt_that_is_given_up_is_retracted),
-#if CAN_FAIL
-        TEST(a_release_without_memory_is_a_retraction),
-#endif
-    };
-
-    return cmocka_run_group_tests_name("quorum_release_votes", tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, end)

@@ -17,7 +17,7 @@ static void *draw(void *arg)
 }
 
 /* Else all processes would try again at the same times. */
-static void each_thread_draws_numbers_of_its_own(void **state)
+UNIT_TEST(each_thread_draws_numbers_of_its_own)
 {
     int64_t drawn[2][DRAWS];
     pthread_t threads[2];
@@ -29,7 +29,7 @@ static void each_thread_draws_numbers_of_its_own(void **state)
     assert_true(memcmp(drawn[0], drawn[1], sizeof drawn[0]) != 0);
 }
 
-static void jitter_reaches_both_limits_and_no_further(void **state)
+UNIT_TEST(jitter_reaches_both_limits_and_no_further)
 {
     int64_t drawn[DRAWS], least = HIGH, most = LOW;
 
@@ -42,12 +42,4 @@ static void jitter_reaches_both_limits_and_no_further(void **state)
     assert_int_equal(most, HIGH);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_thread_draws_numbers_of_its_own),
-        cmocka_unit_test(jitter_reaches_both_limits_and_no_further),
-    };
-
-    return cmocka_run_group_tests_name("random", tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, NULL)

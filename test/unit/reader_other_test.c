@@ -31,7 +31,7 @@ static void expect_refused(const char *const *urls, size_t count)
 }
 
 /* Nothing listens there: a server is not even asked. */
-static void another_hiredis_is_refused(void **state)
+UNIT_TEST(another_hiredis_is_refused)
 {
     static const char *const urls[] = {"unix:///nowhere/1.sock", "unix:///nowhere/2.sock", "unix:///nowhere/3.sock"};
     static const char *const cluster[] = {"redis-cluster://127.0.0.1:1"};
@@ -43,19 +43,11 @@ static void another_hiredis_is_refused(void **state)
     expect_refused(sentinel, 1);
 }
 
-static void a_store_in_memory_needs_no_hiredis(void **state)
+UNIT_TEST(a_store_in_memory_needs_no_hiredis)
 {
     static const char *const urls[] = {"mem:"};
 
     assert_status(DIBS_OK, open_at(urls, 1));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(another_hiredis_is_refused),
-        cmocka_unit_test(a_store_in_memory_needs_no_hiredis),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, NULL)

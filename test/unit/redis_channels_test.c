@@ -40,10 +40,8 @@ static void connect_channel(struct scene *scene, size_t channel)
     assert_status(DIBS_OK, dibs__channel_open(scene->store->channels[channel], seat_deadline(), &view, &error));
 }
 
-static void a_common_channel_does_not_count_as_another_of_itself(void **state)
+UNIT_TEST_ON(a_common_channel_does_not_count_as_another_of_itself, struct scene *scene)
 {
-    struct scene *scene = *state;
-
     assert_false(dibs__redis_another_is_connected(scene->store, 0));
     assert_true(dibs__redis_another_is_connected(scene->store, 1));
     assert_true(dibs__redis_another_is_connected(scene->store, DIBS__COMMON - 1));
@@ -51,9 +49,8 @@ static void a_common_channel_does_not_count_as_another_of_itself(void **state)
     assert_true(dibs__redis_another_is_connected(scene->store, 0));
 }
 
-static void only_channels_of_its_kind_count(void **state)
+UNIT_TEST_ON(only_channels_of_its_kind_count, struct scene *scene)
 {
-    struct scene *scene = *state;
     size_t last = DIBS__COMMON + DIBS__EXCLUSIVE - 1;
 
     assert_false(dibs__redis_another_is_connected(scene->store, DIBS__COMMON));
@@ -108,7 +105,7 @@ static void open_connected(struct dibs__store **store, const struct dibs__store_
 }
 
 /* Without a scheduler, an open connection is not looked at until another cannot be made. */
-static void an_unnoticed_end_leaves_the_channel_disconnected(void **state)
+UNIT_TEST_WITH(an_unnoticed_end_leaves_the_channel_disconnected, NULL, NULL, void *none)
 {
     static struct dibs__counters counters;
     unsigned changes[2] = {0, 0};
@@ -159,11 +156,12 @@ static void attend(struct dibs__store *store)
 }
 
 /* The server takes no more clients, so there is no background channel: an open shared one is used. */
-static void a_common_channel_carries_retractions_where_the_background_is_missing(void **state)
+UNIT_TEST_WITH(a_common_channel_carries_retractions_where_the_background_is_missing, NULL, NULL, void *none)
 {
     static struct dibs__counters counters;
     unsigned changes[2] = {0, 0};
     fake_redis *fake = fake_redis_start(false);
+
     const struct dibs__store_config config = {
         .url = fake_redis_url(fake),
         .key_prefix = "",
@@ -193,14 +191,4 @@ static void a_common_channel_carries_retractions_where_the_background_is_missing
     fake_redis_stop(fake);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_common_channel_does_not_count_as_another_of_itself, setup, teardown),
-        cmocka_unit_test_setup_teardown(only_channels_of_its_kind_count, setup, teardown),
-        cmocka_unit_test(an_unnoticed_end_leaves_the_channel_disconnected),
-        cmocka_unit_test(a_common_channel_carries_retractions_where_the_background_is_missing),
-    };
-
-    return cmocka_run_group_tests_name("redis_channels", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

@@ -9,9 +9,10 @@
 #include "support/test.h"
 
 /* SIGPIPE would end this program. */
-static void a_connection_that_was_just_closed_raises_no_signal(void **state)
+UNIT_TEST(a_connection_that_was_just_closed_raises_no_signal)
 {
     int ends[2];
+
     sigset_t pending;
 
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
@@ -25,11 +26,4 @@ static void a_connection_that_was_just_closed_raises_no_signal(void **state)
     assert_false(sigismember(&pending, SIGPIPE));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_connection_that_was_just_closed_raises_no_signal),
-    };
-
-    return cmocka_run_group_tests_name("redis_connect", tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, NULL)

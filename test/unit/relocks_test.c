@@ -28,7 +28,7 @@ static void expect_step(struct dibs__relocks *relocks, const char *name, uint64_
     assert_int_equal(relock.step, step);
 }
 
-static void a_noted_fence_is_used_once(void **state)
+UNIT_TEST(a_noted_fence_is_used_once)
 {
     struct dibs__relocks *relocks = noted("a", 1);
 
@@ -39,7 +39,7 @@ static void a_noted_fence_is_used_once(void **state)
     dibs__relocks_free(relocks);
 }
 
-static void a_noted_fence_is_not_used_at_another_server(void **state)
+UNIT_TEST(a_noted_fence_is_not_used_at_another_server)
 {
     struct dibs__relocks *relocks = noted("a", 1);
 
@@ -51,7 +51,7 @@ static void a_noted_fence_is_not_used_at_another_server(void **state)
 }
 
 /* Else a lock that was held alone would have the fence of a sharer. */
-static void a_noted_fence_is_used_for_its_kind(void **state)
+UNIT_TEST(a_noted_fence_is_used_for_its_kind)
 {
     struct dibs__relocks *relocks = NULL;
 
@@ -62,7 +62,7 @@ static void a_noted_fence_is_used_for_its_kind(void **state)
 }
 
 /* The time counts from the first grant with the fence, however often that is used again. */
-static void an_old_noted_fence_is_not_used(void **state)
+UNIT_TEST(an_old_noted_fence_is_not_used)
 {
     struct dibs__relocks *relocks = noted("a", 1);
 
@@ -75,7 +75,7 @@ static void an_old_noted_fence_is_not_used(void **state)
 }
 
 /* The grant time of a fence is unknown if its name was displaced while the fence was reused. */
-static void a_reused_fence_is_noted_where_its_grant_is_known(void **state)
+UNIT_TEST(a_reused_fence_is_noted_where_its_grant_is_known)
 {
     struct dibs__relocks *relocks = noted("a", 2);
 
@@ -84,7 +84,7 @@ static void a_reused_fence_is_noted_where_its_grant_is_known(void **state)
 }
 
 /* Names that share a slot of the table: the newest are kept, and none is taken for another. */
-static void the_newest_of_many_noted_names_are_kept(void **state)
+UNIT_TEST(the_newest_of_many_noted_names_are_kept)
 {
     enum { NAMES = 10000, NEWEST = 100 };
     struct dibs__relocks *relocks = NULL;
@@ -105,16 +105,4 @@ static void the_newest_of_many_noted_names_are_kept(void **state)
     dibs__relocks_free(relocks);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_noted_fence_is_used_once),
-        cmocka_unit_test(a_noted_fence_is_not_used_at_another_server),
-        cmocka_unit_test(a_noted_fence_is_used_for_its_kind),
-        cmocka_unit_test(an_old_noted_fence_is_not_used),
-        cmocka_unit_test(a_reused_fence_is_noted_where_its_grant_is_known),
-        cmocka_unit_test(the_newest_of_many_noted_names_are_kept),
-    };
-
-    return cmocka_run_group_tests_name("relocks", tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, NULL)

@@ -7,10 +7,8 @@
 
 /* ------------------------------------------------------------------- failing */
 
-static void a_batch_that_failed_is_tried_again(void **state)
+UNIT_TEST_ON(a_batch_that_failed_is_tried_again, stage *s)
 {
-    stage *s = *state;
-
     lock_many(s, 300);
     faults_renewal(&s->faults, DIBS_UNAVAILABLE, 3);
     stage_advance(s, MS(10000));
@@ -24,10 +22,9 @@ static void a_batch_that_failed_is_tried_again(void **state)
 }
 
 /* Whatever the refusal of the store, the lease lasts until its deadline, and not a nanosecond longer. */
-static void a_lease_that_cannot_be_renewed_is_lost_at_its_deadline(void **state)
+UNIT_TEST_ON(a_lease_that_cannot_be_renewed_is_lost_at_its_deadline, stage *s)
 {
     static const dibs_status refusals[] = {DIBS_UNAVAILABLE, DIBS_DENIED, DIBS_STORE_ERROR, DIBS_NO_MEMORY};
-    stage *s = *state;
     char name[32];
 
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
@@ -50,10 +47,8 @@ static void a_lease_that_cannot_be_renewed_is_lost_at_its_deadline(void **state)
 }
 
 /* The lease was renewed after the failure; then everything stalled for longer than the lease. */
-static void an_old_failure_is_not_the_reason_of_a_new_loss(void **state)
+UNIT_TEST_ON(an_old_failure_is_not_the_reason_of_a_new_loss, stage *s)
 {
-    stage *s = *state;
-
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     faults_renewal(&s->faults, DIBS_DENIED, 1);
     stage_advance(s, MS(10000));
@@ -66,10 +61,8 @@ static void an_old_failure_is_not_the_reason_of_a_new_loss(void **state)
     assert_status(DIBS_LOST, dibs_unlock(s->rt, "a"));
 }
 
-static void a_lease_that_the_store_says_is_gone_is_lost_at_once(void **state)
+UNIT_TEST_ON(a_lease_that_the_store_says_is_gone_is_lost_at_once, stage *s)
 {
-    stage *s = *state;
-
     lock_many(s, 3);
     faults_renewal_gone(&s->faults, "many-1");
     stage_advance(s, MS(10000));
@@ -83,10 +76,8 @@ static void a_lease_that_the_store_says_is_gone_is_lost_at_once(void **state)
     assert_int_equal(renewals(s), 5);
 }
 
-static void a_key_taken_by_another_hand_is_found_gone(void **state)
+UNIT_TEST_ON(a_key_taken_by_another_hand_is_found_gone, stage *s)
 {
-    stage *s = *state;
-
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     assert_status(DIBS_OK, dibs_force_unlock(s->rt, "a", NULL));
     assert_status(DIBS_OK, dibs_check(s->rt, "a")); /* the loss cannot be known without I/O */
@@ -95,10 +86,8 @@ static void a_key_taken_by_another_hand_is_found_gone(void **state)
     assert_status(DIBS_LOST, dibs_unlock(s->rt, "a"));
 }
 
-static void at_risk_is_told_once_at_half_of_the_lease(void **state)
+UNIT_TEST_ON(at_risk_is_told_once_at_half_of_the_lease, stage *s)
 {
-    stage *s = *state;
-
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     faults_renewal(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
     stage_advance(s, MS(LEASE / 2) - 1);
@@ -114,10 +103,8 @@ static void at_risk_is_told_once_at_half_of_the_lease(void **state)
     assert_int_equal(events_count(&s->events, DIBS_EVENT_AT_RISK, NULL), 1);
 }
 
-static void at_risk_is_told_again_after_a_renewal_that_succeeded(void **state)
+UNIT_TEST_ON(at_risk_is_told_again_after_a_renewal_that_succeeded, stage *s)
 {
-    stage *s = *state;
-
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     for (unsigned i = 1; i <= 2; i++) {
         faults_renewal(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
@@ -135,10 +122,8 @@ static void at_risk_is_told_again_after_a_renewal_that_succeeded(void **state)
 
 /* -------------------------------------------------------------- late answers */
 
-static void an_answer_counts_from_when_its_request_was_sent(void **state)
+UNIT_TEST_ON(an_answer_counts_from_when_its_request_was_sent, stage *s)
 {
-    stage *s = *state;
-
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     faults_hold_renewals(&s->faults);
     stage_advance(s, MS(10000));
@@ -156,9 +141,8 @@ static void an_answer_counts_from_when_its_request_was_sent(void **state)
  * The request reached the store in time, and its answer came too late: the holder was told DIBS_LOST, and that is
  * final.
  */
-static void an_answer_after_the_deadline_undoes_no_loss(void **state)
+UNIT_TEST_ON(an_answer_after_the_deadline_undoes_no_loss, stage *s)
 {
-    stage *s = *state;
     dibs_owner owner;
 
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -175,10 +159,8 @@ static void an_answer_after_the_deadline_undoes_no_loss(void **state)
     assert_status(DIBS_LOST, dibs_unlock(s->rt, "a"));
 }
 
-static void an_answer_for_a_lock_that_was_released_is_thrown_away(void **state)
+UNIT_TEST_ON(an_answer_for_a_lock_that_was_released_is_thrown_away, stage *s)
 {
-    stage *s = *state;
-
     lock_many(s, 2);
     faults_hold_renewals(&s->faults);
     stage_advance(s, MS(10000));
@@ -193,10 +175,8 @@ static void an_answer_for_a_lock_that_was_released_is_thrown_away(void **state)
     assert_int_equal(stats_of(s->rt).lost, 0);
 }
 
-static void closing_with_a_renewal_in_flight_is_safe(void **state)
+UNIT_TEST_ON(closing_with_a_renewal_in_flight_is_safe, stage *s)
 {
-    stage *s = *state;
-
     lock_many(s, 300);
     faults_hold_renewals(&s->faults);
     stage_advance(s, MS(10000));
@@ -205,23 +185,4 @@ static void closing_with_a_renewal_in_flight_is_safe(void **state)
     assert_int_equal(events_count(&s->events, DIBS_EVENT_LOST, NULL), 0);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup_open, stage_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_batch_that_failed_is_tried_again),
-        TEST(a_lease_that_cannot_be_renewed_is_lost_at_its_deadline),
-        TEST(an_old_failure_is_not_the_reason_of_a_new_loss),
-        TEST(a_lease_that_the_store_says_is_gone_is_lost_at_once),
-        TEST(a_key_taken_by_another_hand_is_found_gone),
-        TEST(at_risk_is_told_once_at_half_of_the_lease),
-        TEST(at_risk_is_told_again_after_a_renewal_that_succeeded),
-        TEST(an_answer_counts_from_when_its_request_was_sent),
-        TEST(an_answer_after_the_deadline_undoes_no_loss),
-        TEST(an_answer_for_a_lock_that_was_released_is_thrown_away),
-        TEST(closing_with_a_renewal_in_flight_is_safe),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(stage_setup_open, stage_teardown)

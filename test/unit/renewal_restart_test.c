@@ -27,10 +27,8 @@ static void another_server(stage *s, uint64_t number)
     stage_settle(s);
 }
 
-static void another_server_is_asked_for_all_leases_at_once(void **state)
+UNIT_TEST_ON(another_server_is_asked_for_all_leases_at_once, stage *s)
 {
-    stage *s = *state;
-
     stage_open(s, LEASE);
     lock_many(s, 300);
     stage_advance(s, MS(1));
@@ -48,10 +46,8 @@ static void another_server_is_asked_for_all_leases_at_once(void **state)
 }
 
 /* Fixed leases are renewed as well, for their remaining time: they end when they would have ended. */
-static void a_fixed_lease_keeps_its_end_at_another_server(void **state)
+UNIT_TEST_ON(a_fixed_lease_keeps_its_end_at_another_server, stage *s)
 {
-    stage *s = *state;
-
     stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
     stage_advance(s, MS(12000));
@@ -73,9 +69,8 @@ static void a_fixed_lease_keeps_its_end_at_another_server(void **state)
 }
 
 /* An extension whose caller has given up does not replace the renewal that is due. */
-static void a_fixed_lease_is_unconfirmed_until_its_renewal_is_answered(void **state)
+UNIT_TEST_ON(a_fixed_lease_is_unconfirmed_until_its_renewal_is_answered, stage *s)
 {
-    stage *s = *state;
     actor *other = actor_start();
 
     s->settings.command_timeout_ms = 5;
@@ -104,9 +99,8 @@ static void extend_briefly(void *arg)
 }
 
 /* An extension to a shorter time is refused: in the store the lease is as long as before, and it is renewed in time. */
-static void an_extension_that_is_refused_costs_no_lease(void **state)
+UNIT_TEST_ON(an_extension_that_is_refused_costs_no_lease, stage *s)
 {
-    stage *s = *state;
     actor *other = actor_start();
 
     stage_open(s, LEASE);
@@ -146,9 +140,8 @@ static void abandon_extension(stage *s, actor *other)
 }
 
 /* The caller of the extension has left, and was told that its outcome is in doubt: the extension is not sent again. */
-static void an_abandoned_extension_is_not_repeated(void **state)
+UNIT_TEST_ON(an_abandoned_extension_is_not_repeated, stage *s)
 {
-    stage *s = *state;
     actor *other = actor_start();
 
     abandon_extension(s, other);
@@ -166,9 +159,8 @@ static void an_abandoned_extension_is_not_repeated(void **state)
 }
 
 /* The next call waits for the end of that one, which comes as no answer, and is sent at once then. */
-static void an_extension_after_an_abandoned_one_does_not_wait_in_vain(void **state)
+UNIT_TEST_ON(an_extension_after_an_abandoned_one_does_not_wait_in_vain, stage *s)
 {
-    stage *s = *state;
     actor *other = actor_start();
 
     abandon_extension(s, other);
@@ -213,9 +205,8 @@ static void begin_unlock_at_another_server(actor *holder, struct release *releas
 }
 
 /* A lease must not be restored after its release: so an unlock waits for the answer. */
-static void an_unlock_waits_for_the_answer_of_another_server(void **state)
+UNIT_TEST_ON(an_unlock_waits_for_the_answer_of_another_server, stage *s)
 {
-    stage *s = *state;
     actor *holder = actor_start();
     struct release release = {s, "a", DIBS_INVALID};
 
@@ -232,9 +223,8 @@ static void an_unlock_waits_for_the_answer_of_another_server(void **state)
 }
 
 /* An unlock waits for half of its time. Then it releases the lease, and retracts what is still under way. */
-static void an_unlock_waits_for_another_server_only_for_a_limited_time(void **state)
+UNIT_TEST_ON(an_unlock_waits_for_another_server_only_for_a_limited_time, stage *s)
 {
-    stage *s = *state;
     actor *holder = actor_start();
     struct release release = {s, "a", DIBS_INVALID};
 
@@ -257,9 +247,8 @@ static bool is_back(void *arg)
 }
 
 /* A lease that is lost cannot be restored any more, so the unlock stops waiting before that half is over. */
-static void an_unlock_stops_waiting_when_its_lease_is_lost(void **state)
+UNIT_TEST_ON(an_unlock_stops_waiting_when_its_lease_is_lost, stage *s)
 {
-    stage *s = *state;
     actor *holder = actor_start();
     struct release release = {s, "a", DIBS_INVALID};
 
@@ -276,9 +265,8 @@ static void an_unlock_stops_waiting_when_its_lease_is_lost(void **state)
 }
 
 /* The connection of the renewal broke: the renewal may still reach the store, even after the release. */
-static void an_unlock_is_retracted_behind_a_request_without_an_answer(void **state)
+UNIT_TEST_ON(an_unlock_is_retracted_behind_a_request_without_an_answer, stage *s)
 {
-    stage *s = *state;
     actor *holder = actor_start();
     struct release release = {s, "a", DIBS_INVALID};
 
@@ -320,9 +308,8 @@ static void lock_or_unlock_many(void *arg)
 }
 
 /* One after the other, the releases would wait for ten seconds. */
-static void an_unlock_of_many_names_waits_for_another_server_once(void **state)
+UNIT_TEST_ON(an_unlock_of_many_names_waits_for_another_server_once, stage *s)
 {
-    stage *s = *state;
     actor *holder = actor_start();
     struct release_many many = {s, DIBS_INVALID, DIBS_INVALID};
 
@@ -351,10 +338,8 @@ static void an_unlock_of_many_names_waits_for_another_server_once(void **state)
 }
 
 /* The clock stands still, so an unlock that a worker waited for would keep it for ever. */
-static void a_begun_unlock_that_waits_for_another_server_is_in_nobodys_way(void **state)
+UNIT_TEST_ON(a_begun_unlock_that_waits_for_another_server_is_in_nobodys_way, stage *s)
 {
-    stage *s = *state;
-
     stage_open(s, LEASE);
     dibs_task *first = task_of_runtime(s->rt), *second = task_of_runtime(s->rt);
     dibs_queue *q = queue_new(), *other = queue_new();
@@ -377,10 +362,8 @@ static void a_begun_unlock_that_waits_for_another_server_is_in_nobodys_way(void 
 }
 
 /* An ordinary renewal cannot restore anything, so an unlock does not wait for it. */
-static void an_unlock_waits_for_no_other_renewal(void **state)
+UNIT_TEST_ON(an_unlock_waits_for_no_other_renewal, stage *s)
 {
-    stage *s = *state;
-
     stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     faults_hold_renewals(&s->faults);
@@ -392,10 +375,8 @@ static void an_unlock_waits_for_no_other_renewal(void **state)
 }
 
 /* The holder's connection led to another server than the scheduler's. */
-static void a_lease_that_another_server_granted_is_renewed_at_once(void **state)
+UNIT_TEST_ON(a_lease_that_another_server_granted_is_renewed_at_once, stage *s)
 {
-    stage *s = *state;
-
     stage_open(s, LEASE);
     another_server(s, 1);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a")); /* the store in memory says 0 */
@@ -407,13 +388,12 @@ static void a_lease_that_another_server_granted_is_renewed_at_once(void **state)
 /*
  * The store notes which server granted the lease: where that is the server which renewals go to, the lease is proven.
  */
-static void a_lease_of_the_server_being_asked_is_renewed_in_its_time(void **state)
+UNIT_TEST_ON(a_lease_of_the_server_being_asked_is_renewed_in_its_time, stage *s)
 {
     static const struct {
         uint64_t server;
         unsigned renewals; /* how many renewals are sent at once */
     } rows[] = {{7, 0}, {8, 1}, {0, 1}};
-    stage *s = *state;
 
     stage_open(s, LEASE);
     another_server(s, 7);
@@ -432,27 +412,4 @@ static void a_lease_of_the_server_being_asked_is_renewed_in_its_time(void **stat
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(another_server_is_asked_for_all_leases_at_once),
-        TEST(a_fixed_lease_keeps_its_end_at_another_server),
-        TEST(a_fixed_lease_is_unconfirmed_until_its_renewal_is_answered),
-        TEST(an_abandoned_extension_is_not_repeated),
-        TEST(an_extension_after_an_abandoned_one_does_not_wait_in_vain),
-        TEST(an_unlock_waits_for_the_answer_of_another_server),
-        TEST(an_unlock_waits_for_another_server_only_for_a_limited_time),
-        TEST(an_unlock_stops_waiting_when_its_lease_is_lost),
-        TEST(an_unlock_is_retracted_behind_a_request_without_an_answer),
-        TEST(an_unlock_of_many_names_waits_for_another_server_once),
-        TEST(a_begun_unlock_that_waits_for_another_server_is_in_nobodys_way),
-        TEST(an_unlock_waits_for_no_other_renewal),
-        TEST(a_lease_that_another_server_granted_is_renewed_at_once),
-        TEST(a_lease_of_the_server_being_asked_is_renewed_in_its_time),
-        TEST(an_extension_that_is_refused_costs_no_lease),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(stage_setup, stage_teardown)

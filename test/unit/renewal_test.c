@@ -17,10 +17,8 @@ static const struct pace {
     {86400000, 0, MS(28800000)}, {86400000, 1, MS(1)},
 };
 
-static void a_renewal_comes_exactly_at_its_time(void **state)
+UNIT_TEST_WITH(a_renewal_comes_exactly_at_its_time, stage_setup, stage_teardown, stage *s)
 {
-    stage *s = *state;
-
     for (size_t i = 0; i < sizeof paces / sizeof paces[0]; i++) {
         const struct pace *pace = &paces[i];
         s->settings.renew_ms = pace->renew_ms;
@@ -41,9 +39,8 @@ static void a_renewal_comes_exactly_at_its_time(void **state)
     }
 }
 
-static void a_lease_of_its_own_is_renewed_at_its_own_third(void **state)
+UNIT_TEST_WITH(a_lease_of_its_own_is_renewed_at_its_own_third, stage_setup, stage_teardown, stage *s)
 {
-    stage *s = *state;
     const dibs_lock_options short_lease = {.lease_ms = 300};
 
     s->settings.renew_ms = 5000;
@@ -56,9 +53,8 @@ static void a_lease_of_its_own_is_renewed_at_its_own_third(void **state)
     assert_int_equal(last_renewal(s).lease_ms, 300);
 }
 
-static void a_nested_acquire_with_a_shorter_lease_shortens_nothing(void **state)
+UNIT_TEST_ON(a_nested_acquire_with_a_shorter_lease_shortens_nothing, stage *s)
 {
-    stage *s = *state;
     const dibs_lock_options short_and_fixed = {.lease_ms = 20, .flags = DIBS_FIXED_LEASE};
 
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -69,10 +65,8 @@ static void a_nested_acquire_with_a_shorter_lease_shortens_nothing(void **state)
     assert_int_equal(hold_of(s->rt, "a").remaining_ms, believed(LEASE) / MS(1));
 }
 
-static void nothing_is_renewed_after_the_unlock(void **state)
+UNIT_TEST_ON(nothing_is_renewed_after_the_unlock, stage *s)
 {
-    stage *s = *state;
-
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
     assert_int_equal(stats_of(s->rt).leases, 0);
@@ -85,10 +79,8 @@ static void nothing_is_renewed_after_the_unlock(void **state)
 
 #define MANY 1000
 
-static void many_leases_are_renewed_once_a_period_in_few_batches(void **state)
+UNIT_TEST_ON(many_leases_are_renewed_once_a_period_in_few_batches, stage *s)
 {
-    stage *s = *state;
-
     lock_many(s, MANY);
     for (unsigned period = 1; period <= 3; period++) {
         stage_advance(s, MS(10000));
@@ -102,10 +94,8 @@ static void many_leases_are_renewed_once_a_period_in_few_batches(void **state)
     assert_status(DIBS_OK, dibs_unlock_all(s->rt));
 }
 
-static void six_due_leases_make_six_renewals(void **state)
+UNIT_TEST_ON(six_due_leases_make_six_renewals, stage *s)
 {
-    stage *s = *state;
-
     lock_many(s, 6);
     for (int i = 0; i < 1000; i++)
         stage_advance(s, MS(10)); /* awake a thousand times, due once */
@@ -117,10 +107,9 @@ static void six_due_leases_make_six_renewals(void **state)
  * requests a second, and none waits longer than a third. Once they go together
  * none is renewed more often than once a third.
  */
-static void leases_due_soon_join_the_batch(void **state)
+UNIT_TEST_ON(leases_due_soon_join_the_batch, stage *s)
 {
     const dibs_lock_options options = {.lease_ms = 6000};
-    stage *s = *state;
     char name[32];
 
     for (unsigned i = 0; i < MANY; i++) {
@@ -141,10 +130,8 @@ static void leases_due_soon_join_the_batch(void **state)
 }
 
 /* A retry has its own pace, whatever else is sent. */
-static void failed_renewals_do_not_join_the_batch(void **state)
+UNIT_TEST_ON(failed_renewals_do_not_join_the_batch, stage *s)
 {
-    stage *s = *state;
-
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     stage_advance(s, MS(500));
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "b", 0, &(dibs_lock_options){.lease_ms = 3 * 10200}));
@@ -159,9 +146,8 @@ static void failed_renewals_do_not_join_the_batch(void **state)
     assert_int_equal(renewals(s), 5);
 }
 
-static void the_earliest_is_renewed_first(void **state)
+UNIT_TEST_ON(the_earliest_is_renewed_first, stage *s)
 {
-    stage *s = *state;
     char name[32];
 
     for (unsigned i = 0; i < 50; i++) { /* the last has the shortest lease */
@@ -178,10 +164,8 @@ static void the_earliest_is_renewed_first(void **state)
 }
 
 /* What may have to be retracted later lasts as long as the longest extension. */
-static void the_longest_extension_is_known(void **state)
+UNIT_TEST_ON(the_longest_extension_is_known, stage *s)
 {
-    stage *s = *state;
-
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     const struct dibs__lease *lease = dibs__holds_find(s->rt->serial, "a", 1)->lease;
     assert_int_equal(dibs__lease_longest_ms(lease), LEASE);
@@ -194,10 +178,8 @@ static void the_longest_extension_is_known(void **state)
 
 /* --------------------------------------------------------------------- fixed */
 
-static void a_fixed_lease_is_never_renewed_and_ends_on_time(void **state)
+UNIT_TEST_ON(a_fixed_lease_is_never_renewed_and_ends_on_time, stage *s)
 {
-    stage *s = *state;
-
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
     stage_advance(s, believed(LEASE) - 1);
     assert_status(DIBS_OK, dibs_check(s->rt, "a"));
@@ -210,10 +192,8 @@ static void a_fixed_lease_is_never_renewed_and_ends_on_time(void **state)
 
 /* ------------------------------------------------------------------- suspend */
 
-static void after_hours_of_suspend_everything_is_lost_and_nothing_renewed(void **state)
+UNIT_TEST_ON(after_hours_of_suspend_everything_is_lost_and_nothing_renewed, stage *s)
 {
-    stage *s = *state;
-
     lock_many(s, 300);
     stage_advance(s, MS(INT64_C(8) * 3600 * 1000));
     assert_int_equal(renewals(s), 0);
@@ -227,24 +207,4 @@ static void after_hours_of_suspend_everything_is_lost_and_nothing_renewed(void *
     assert_status(DIBS_OK, dibs_unlock(s->rt, "many-0"));
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup_open, stage_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_renewal_comes_exactly_at_its_time, stage_setup, stage_teardown),
-        cmocka_unit_test_setup_teardown(a_lease_of_its_own_is_renewed_at_its_own_third, stage_setup, stage_teardown),
-        TEST(a_nested_acquire_with_a_shorter_lease_shortens_nothing),
-        TEST(nothing_is_renewed_after_the_unlock),
-        TEST(many_leases_are_renewed_once_a_period_in_few_batches),
-        TEST(six_due_leases_make_six_renewals),
-        TEST(leases_due_soon_join_the_batch),
-        TEST(failed_renewals_do_not_join_the_batch),
-        TEST(the_earliest_is_renewed_first),
-        TEST(the_longest_extension_is_known),
-        TEST(a_fixed_lease_is_never_renewed_and_ends_on_time),
-        TEST(after_hours_of_suspend_everything_is_lost_and_nothing_renewed),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(stage_setup_open, stage_teardown)

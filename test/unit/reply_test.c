@@ -23,7 +23,7 @@ static redisReply *parsed(const char *bytes)
     return reply;
 }
 
-static void errors_have_statuses(void **state)
+UNIT_TEST(errors_have_statuses)
 {
     static const struct {
         const char *text;
@@ -66,7 +66,7 @@ static void errors_have_statuses(void **state)
         assert_that(dibs__reply_status(rows[i].text) == rows[i].status, "%s", rows[i].text);
 }
 
-static void an_unexpected_reply_is_a_store_error(void **state)
+UNIT_TEST(an_unexpected_reply_is_a_store_error)
 {
     struct dibs__error error;
     redisReply *wrong = parsed("-NOPERM you\r\n"), *strange = parsed("+OK\r\n");
@@ -81,7 +81,7 @@ static void an_unexpected_reply_is_a_store_error(void **state)
     freeReplyObject(strange);
 }
 
-static void a_refusal_of_a_replica_is_seen_wherever_it_stands(void **state)
+UNIT_TEST(a_refusal_of_a_replica_is_seen_wherever_it_stands)
 {
     static const struct {
         const char *bytes;
@@ -102,7 +102,7 @@ static void a_refusal_of_a_replica_is_seen_wherever_it_stands(void **state)
     }
 }
 
-static void integers_are_taken_only_from_where_they_are(void **state)
+UNIT_TEST(integers_are_taken_only_from_where_they_are)
 {
     static const struct {
         const char *bytes;
@@ -133,7 +133,7 @@ static void integers_are_taken_only_from_where_they_are(void **state)
 
 /* ------------------------------------------------------------------ buffer */
 
-static void a_buffer_keeps_what_it_is_given_in_order(void **state)
+UNIT_TEST(a_buffer_keeps_what_it_is_given_in_order)
 {
     struct dibs__buffer buffer = {0};
     char bytes[100];
@@ -155,7 +155,7 @@ static void a_buffer_keeps_what_it_is_given_in_order(void **state)
     dibs__buffer_free(&buffer);
 }
 
-static void a_command_is_written_as_redis_wants_it(void **state)
+UNIT_TEST(a_command_is_written_as_redis_wants_it)
 {
     static const char expected[] = "*6\r\n$3\r\nSET\r\n$3\r\na\0b\r\n$0\r\n\r\n$2\r\nPX\r\n"
                                    "$20\r\n-9223372036854775808\r\n$19\r\n9223372036854775807\r\n";
@@ -175,7 +175,7 @@ static void a_command_is_written_as_redis_wants_it(void **state)
     dibs__buffer_free(&buffer);
 }
 
-static void the_words_of_a_command_may_be_texts(void **state)
+UNIT_TEST(the_words_of_a_command_may_be_texts)
 {
     static const char expected[] = "*2\r\n$3\r\nGET\r\n$0\r\n\r\n";
     const char *words[] = {"GET", "", NULL};
@@ -190,7 +190,7 @@ static void the_words_of_a_command_may_be_texts(void **state)
 
 /* -------------------------------------------------------- keys and scripts */
 
-static void keys_are_in_the_slot_of_the_lock(void **state)
+UNIT_TEST(keys_are_in_the_slot_of_the_lock)
 {
     static const struct {
         const char *prefix, *name, *keys[DIBS__KEYS];
@@ -215,7 +215,7 @@ static void keys_are_in_the_slot_of_the_lock(void **state)
     }
 }
 
-static void the_longest_keys_fit(void **state)
+UNIT_TEST(the_longest_keys_fit)
 {
     char prefix[DIBS__PREFIX_MAX + 1], name[DIBS_NAME_MAX + 1];
     struct dibs__key key;
@@ -237,7 +237,7 @@ static void the_longest_keys_fit(void **state)
     assert_int_equal(key.size, strlen("dibs:queuet:") + DIBS__PREFIX_MAX + DIBS_NAME_MAX);
 }
 
-static void scripts_are_bare_code_without_comments(void **state)
+UNIT_TEST(scripts_are_bare_code_without_comments)
 {
     for (int i = 0; i < DIBS__SCRIPT_COUNT; i++) {
         const char *text = dibs__scripts[i].text;
@@ -248,20 +248,4 @@ static void scripts_are_bare_code_without_comments(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(errors_have_statuses),
-        cmocka_unit_test(an_unexpected_reply_is_a_store_error),
-        cmocka_unit_test(a_refusal_of_a_replica_is_seen_wherever_it_stands),
-        cmocka_unit_test(integers_are_taken_only_from_where_they_are),
-        cmocka_unit_test(a_buffer_keeps_what_it_is_given_in_order),
-        cmocka_unit_test(a_command_is_written_as_redis_wants_it),
-        cmocka_unit_test(the_words_of_a_command_may_be_texts),
-        cmocka_unit_test(keys_are_in_the_slot_of_the_lock),
-        cmocka_unit_test(the_longest_keys_fit),
-        cmocka_unit_test(scripts_are_bare_code_without_comments),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, NULL)

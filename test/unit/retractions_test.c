@@ -195,9 +195,8 @@ static void move_to_deadline(struct rig *r)
 
 /* ------------------------------------------------------------------- tests */
 
-static void a_retraction_uses_the_asks_connection_while_it_is_open(void **state)
+UNIT_TEST_ON(a_retraction_uses_the_asks_connection_while_it_is_open, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__route route = route_of_ask(r, 1000);
 
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
@@ -215,9 +214,8 @@ static void a_retraction_uses_the_asks_connection_while_it_is_open(void **state)
     assert_int_equal(r->wakes, 1);
 }
 
-static void a_retraction_sends_keys_and_token_unchanged(void **state)
+UNIT_TEST_ON(a_retraction_sends_keys_and_token_unchanged, struct rig *r)
 {
-    struct rig *r = *state;
     char expected[256];
     struct dibs__route route = route_of_ask(r, 0);
 
@@ -229,9 +227,8 @@ static void a_retraction_sends_keys_and_token_unchanged(void **state)
     assert_int_equal(fake_redis_count(r->fake, expected), 1);
 }
 
-static void a_retraction_ends_the_asks_connection_before_using_another(void **state)
+UNIT_TEST_ON(a_retraction_ends_the_asks_connection_before_using_another, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__route route = route_of_ask(r, 1000);
 
     break_all(r);
@@ -244,9 +241,8 @@ static void a_retraction_ends_the_asks_connection_before_using_another(void **st
     assert_true(fake_redis_place(r->fake, "CLIENT KILL ID 1", 1) < fake_redis_place(r->fake, "EVALSHA", 1));
 }
 
-static void a_later_connection_is_not_the_asks(void **state)
+UNIT_TEST_ON(a_later_connection_is_not_the_asks, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__route route = route_of_ask(r, 0);
 
     break_all(r);
@@ -259,9 +255,8 @@ static void a_later_connection_is_not_the_asks(void **state)
     assert_true(fake_redis_place(r->fake, "CLIENT KILL ID 1", 2) < fake_redis_place(r->fake, "EVALSHA", 1));
 }
 
-static void at_another_server_no_connection_need_be_ended(void **state)
+UNIT_TEST_ON(at_another_server_no_connection_need_be_ended, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__route route = route_of_ask(r, 1000);
 
     break_all(r);
@@ -274,9 +269,8 @@ static void at_another_server_no_connection_need_be_ended(void **state)
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 1);
 }
 
-static void an_ask_never_sent_needs_no_connection_ended(void **state)
+UNIT_TEST_ON(an_ask_never_sent_needs_no_connection_ended, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__route route = {.channel = NULL};
 
     open_channel(r, r->background);
@@ -286,10 +280,8 @@ static void an_ask_never_sent_needs_no_connection_ended(void **state)
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID"), 1);
 }
 
-static void without_the_right_to_kill_only_the_servers_clock_is_final(void **state)
+UNIT_TEST_ON(without_the_right_to_kill_only_the_servers_clock_is_final, struct rig *r)
 {
-    struct rig *r = *state;
-
     fake_redis_answer(r->fake, "CLIENT KILL", "-NOPERM no right\r\n");
     struct dibs__route route = route_of_ask(r, 400000);
     break_all(r);
@@ -314,9 +306,8 @@ static void without_the_right_to_kill_only_the_servers_clock_is_final(void **sta
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 0);
 }
 
-static void a_refused_kill_proves_nothing(void **state)
+UNIT_TEST_ON(a_refused_kill_proves_nothing, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__route route = route_of_ask(r, 0);
 
     break_all(r);
@@ -334,9 +325,8 @@ static void a_refused_kill_proves_nothing(void **state)
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 2);
 }
 
-static void a_lost_script_is_sent_again_with_its_text(void **state)
+UNIT_TEST_ON(a_lost_script_is_sent_again_with_its_text, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__route route = route_of_ask(r, 0);
 
     fake_redis_answer(r->fake, "EVALSHA", "-NOSCRIPT No matching script.\r\n");
@@ -348,9 +338,8 @@ static void a_lost_script_is_sent_again_with_its_text(void **state)
     assert_int_equal(fake_redis_accepted(r->fake), 1);
 }
 
-static void a_refused_retraction_is_sent_again_with_growing_pauses(void **state)
+UNIT_TEST_ON(a_refused_retraction_is_sent_again_with_growing_pauses, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__route route = route_of_ask(r, 0);
     int64_t longest = 20;
 
@@ -367,9 +356,8 @@ static void a_refused_retraction_is_sent_again_with_growing_pauses(void **state)
     attend_until_left(r, 0);
 }
 
-static void an_unanswered_retraction_is_sent_again_on_the_next_connection(void **state)
+UNIT_TEST_ON(an_unanswered_retraction_is_sent_again_on_the_next_connection, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__route route = route_of_ask(r, 0);
     int64_t begun = moved_clock_now(&r->clock);
 
@@ -392,9 +380,8 @@ static void an_unanswered_retraction_is_sent_again_on_the_next_connection(void *
     assert_true(fake_redis_place(r->fake, "CLIENT KILL ID 1", 1) < fake_redis_place(r->fake, "EVALSHA", 2));
 }
 
-static void an_unanswered_background_retraction_ends_the_connection_again(void **state)
+UNIT_TEST_ON(an_unanswered_background_retraction_ends_the_connection_again, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__route route = route_of_ask(r, 0);
 
     break_all(r);
@@ -422,12 +409,11 @@ static int place_of_retraction(struct rig *r, const char *name, const char *text
 }
 
 /* The server confirms the end of several connections at once: each leads to its own retraction only. */
-static void connections_that_end_at_once_lead_each_to_its_own_retraction(void **state)
+UNIT_TEST_ON(connections_that_end_at_once_lead_each_to_its_own_retraction, struct rig *r)
 {
     enum { ASKS = 3 };
     static const char *const names[ASKS] = {"a", "middle", "longest-name"};
     static const char *const tokens[ASKS] = {"token-one", "two", "third"};
-    struct rig *r = *state;
     struct dibs__route routes[ASKS];
 
     for (unsigned i = 0; i < ASKS; i++) {
@@ -450,10 +436,9 @@ static void connections_that_end_at_once_lead_each_to_its_own_retraction(void **
                          place_of_retraction(r, names[i], tokens[i]));
 }
 
-static void many_retractions_come_to_an_end(void **state)
+UNIT_TEST_ON(many_retractions_come_to_an_end, struct rig *r)
 {
     enum { MANY = 150 }; /* more than are sent at once */
-    struct rig *r = *state;
     struct dibs__route own = route_of_ask(r, 0), other;
     char token[16];
 
@@ -494,10 +479,9 @@ static void add_many(struct rig *r, unsigned count, const struct dibs__route *ro
     }
 }
 
-static void many_retractions_go_in_few_batches_at_a_time(void **state)
+UNIT_TEST_ON(many_retractions_go_in_few_batches_at_a_time, struct rig *r)
 {
     enum { BATCHES = 10 };
-    struct rig *r = *state;
     struct dibs__route nowhere = {.channel = NULL};
 
     open_channel(r, r->background);
@@ -515,9 +499,8 @@ static void many_retractions_go_in_few_batches_at_a_time(void **state)
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), BATCHES);
 }
 
-static void a_refused_retraction_delays_no_other(void **state)
+UNIT_TEST_ON(a_refused_retraction_delays_no_other, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__route nowhere = {.channel = NULL};
 
     open_channel(r, r->background);
@@ -532,9 +515,8 @@ static void a_refused_retraction_delays_no_other(void **state)
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 0);
 }
 
-static void a_refused_batch_of_retractions_is_sent_one_by_one(void **state)
+UNIT_TEST_ON(a_refused_batch_of_retractions_is_sent_one_by_one, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__route nowhere = {.channel = NULL};
     char of_three[128], of_one[128];
 
@@ -549,9 +531,8 @@ static void a_refused_batch_of_retractions_is_sent_one_by_one(void **state)
     assert_int_equal(fake_redis_count(r->fake, of_one), 3);
 }
 
-static void a_retraction_refused_for_ever_ends_with_its_lease(void **state)
+UNIT_TEST_ON(a_retraction_refused_for_ever_ends_with_its_lease, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__route nowhere = {.channel = NULL};
     int64_t begun = moved_clock_now(&r->clock);
 
@@ -569,10 +550,9 @@ static void a_retraction_refused_for_ever_ends_with_its_lease(void **state)
 }
 
 /* Rule 25 applies without a connection as well: a retraction that can't be sent is not kept for ever. */
-static void a_retraction_without_a_connection_ends_with_its_lease(void **state)
+UNIT_TEST_ON(a_retraction_without_a_connection_ends_with_its_lease, struct rig *r)
 {
     enum { ROUNDS = 200, EACH = 50, EVERY_MS = 1000, SHORT_MS = 10000, LONGER_MS = 30000 };
-    struct rig *r = *state;
     struct dibs__route route = route_of_ask(r, 0), nowhere = {.channel = NULL};
     const size_t most = EACH * (2 * LONGER_MS + COMMAND_MS + 3000) / EVERY_MS;
 
@@ -595,9 +575,8 @@ static void a_retraction_without_a_connection_ends_with_its_lease(void **state)
 }
 
 /* Retractions that waited for a missing connection go over another as soon as that is offered. */
-static void another_connection_takes_waiting_retractions(void **state)
+UNIT_TEST_ON(another_connection_takes_waiting_retractions, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__route route = route_of_ask(r, 0), nowhere = {.channel = NULL};
 
     break_all(r);
@@ -617,9 +596,8 @@ static void another_connection_takes_waiting_retractions(void **state)
 }
 
 /* Who retracts waits for no further connection where it has gone over to one before the last one failed. */
-static void a_retraction_whose_connection_fails_goes_over_the_one_in_use_by_then(void **state)
+UNIT_TEST_ON(a_retraction_whose_connection_fails_goes_over_the_one_in_use_by_then, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__route route = route_of_ask(r, 1000);
 
     break_all(r);
@@ -652,10 +630,9 @@ static void take_none(void *context, void *to, const struct dibs__forwarded_retr
 }
 
 /* This happens when a slot of a cluster moves: the scheduler would spin until the request under way is answered. */
-static void a_retraction_given_away_is_no_longer_due(void **state)
+UNIT_TEST_ON(a_retraction_given_away_is_no_longer_due, struct rig *r)
 {
     static const struct dibs__node_hooks node = {.forward = take_none, .is_away = is_named_away};
-    struct rig *r = *state;
     struct dibs__route route = route_of_ask(r, 0);
 
     dibs__retractions_free(r->store.retractions);
@@ -709,10 +686,8 @@ static void setup_given(struct rig *r)
 }
 
 /* The node took the place of a dead one a moment ago. Without the fence waiters would leave the lock to its owner. */
-static void a_retraction_that_another_node_continues_raises_the_fence(void **state)
+UNIT_TEST_ON(a_retraction_that_another_node_continues_raises_the_fence, struct rig *r)
 {
-    struct rig *r = *state;
-
     setup_given(r);
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
     dibs__redis_take_forwarded(&r->store.store, &given);
@@ -724,9 +699,8 @@ static void a_retraction_that_another_node_continues_raises_the_fence(void **sta
 }
 
 /* Two nodes that name each other are not asked without a pause. */
-static void the_pause_before_another_node_grows(void **state)
+UNIT_TEST_ON(the_pause_before_another_node_grows, struct rig *r)
 {
-    struct rig *r = *state;
     uint32_t first = 0;
 
     setup_given(r);
@@ -741,10 +715,8 @@ static void the_pause_before_another_node_grows(void **state)
 }
 
 /* ASKING selects what may be done while a slot moves, but it may have moved by then. */
-static void a_retraction_that_is_refused_at_a_new_node_is_sent_there_as_to_its_own(void **state)
+UNIT_TEST_ON(a_retraction_that_is_refused_at_a_new_node_is_sent_there_as_to_its_own, struct rig *r)
 {
-    struct rig *r = *state;
-
     setup_given(r);
     fake_redis_answer(r->fake, "EVALSHA", "*2\r\n:500\r\n-TRYAGAIN the sharers of the lock are at another node\r\n");
     fake_redis_answer(r->fake, "EVAL ", "*2\r\n:500\r\n-TRYAGAIN the sharers of the lock are at another node\r\n");
@@ -761,9 +733,8 @@ static void a_retraction_that_is_refused_at_a_new_node_is_sent_there_as_to_its_o
     assert_int_equal(fake_redis_count(r->fake, "ASKING"), 1);
 }
 
-static void the_end_drops_all_retractions(void **state)
+UNIT_TEST_ON(the_end_drops_all_retractions, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__route route = route_of_ask(r, 0);
 
     fake_redis_hold(r->fake, true);
@@ -773,38 +744,4 @@ static void the_end_drops_all_retractions(void **state)
     assert_int_equal(dibs__redis_unconfirmed(&r->store.store), 2);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_retraction_uses_the_asks_connection_while_it_is_open),
-        TEST(a_retraction_sends_keys_and_token_unchanged),
-        TEST(a_retraction_ends_the_asks_connection_before_using_another),
-        TEST(a_later_connection_is_not_the_asks),
-        TEST(at_another_server_no_connection_need_be_ended),
-        TEST(an_ask_never_sent_needs_no_connection_ended),
-        TEST(without_the_right_to_kill_only_the_servers_clock_is_final),
-        TEST(a_refused_kill_proves_nothing),
-        TEST(a_lost_script_is_sent_again_with_its_text),
-        TEST(a_refused_retraction_is_sent_again_with_growing_pauses),
-        TEST(an_unanswered_retraction_is_sent_again_on_the_next_connection),
-        TEST(an_unanswered_background_retraction_ends_the_connection_again),
-        TEST(connections_that_end_at_once_lead_each_to_its_own_retraction),
-        TEST(many_retractions_come_to_an_end),
-        TEST(many_retractions_go_in_few_batches_at_a_time),
-        TEST(a_refused_retraction_delays_no_other),
-        TEST(a_refused_batch_of_retractions_is_sent_one_by_one),
-        TEST(a_retraction_refused_for_ever_ends_with_its_lease),
-        TEST(a_retraction_without_a_connection_ends_with_its_lease),
-        TEST(another_connection_takes_waiting_retractions),
-        TEST(a_retraction_whose_connection_fails_goes_over_the_one_in_use_by_then),
-        TEST(a_retraction_given_away_is_no_longer_due),
-        TEST(a_retraction_that_another_node_continues_raises_the_fence),
-        TEST(the_pause_before_another_node_grows),
-        TEST(a_retraction_that_is_refused_at_a_new_node_is_sent_there_as_to_its_own),
-        TEST(the_end_drops_all_retractions),
-    };
-
-    return cmocka_run_group_tests_name("retractions", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

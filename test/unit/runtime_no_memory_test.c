@@ -89,7 +89,7 @@ static struct run try_with(long nth)
     return a;
 }
 
-static void each_allocation_of_a_cycle_fails_once(void **state)
+UNIT_TEST(each_allocation_of_a_cycle_fails_once)
 {
     for (int i = 0; i < 3; i++) /* so that the C library has allocated what it allocates only once */
         assert_status(DIBS_OK, try_with(0).status);
@@ -158,7 +158,7 @@ static bool hand_over_with(long nth)
     return h.failed;
 }
 
-static void an_unlock_for_another_needs_no_memory(void **state)
+UNIT_TEST(an_unlock_for_another_needs_no_memory)
 {
     long nth = 1;
 
@@ -171,7 +171,7 @@ static void an_unlock_for_another_needs_no_memory(void **state)
 /* --------------------------------------------------------------- nothing stays */
 
 /* A name that nobody holds any more takes no memory, in whatever way its hold ended. */
-static void names_that_come_and_go_leave_nothing(void **state)
+UNIT_TEST(names_that_come_and_go_leave_nothing)
 {
     enum { NAMES = 500 };
     static const char *const urls[] = {"mem:names"};
@@ -196,7 +196,7 @@ static void names_that_come_and_go_leave_nothing(void **state)
     dibs_close(two);
 }
 
-static void a_nested_pair_asks_for_no_memory(void **state)
+UNIT_TEST(a_nested_pair_asks_for_no_memory)
 {
     static const char *const urls[] = {"mem:"};
     const dibs_config config = {.urls = urls, .url_count = 1};
@@ -221,7 +221,7 @@ static void a_nested_pair_asks_for_no_memory(void **state)
 }
 
 /* A thread that can't reach the store has no memory to note that for the others: they know nothing of the outage. */
-static void an_outage_without_memory_to_note_it_stays_unknown_to_others(void **state)
+UNIT_TEST(an_outage_without_memory_to_note_it_stays_unknown_to_others)
 {
     atomic_bool closing = true; /* so that nobody sleeps */
     struct dibs__cells *cells = dibs__cells_new(&dibs__system_clock, &closing, 0);
@@ -251,15 +251,4 @@ static void an_outage_without_memory_to_note_it_stays_unknown_to_others(void **s
     dibs__cells_free(cells);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_allocation_of_a_cycle_fails_once),
-        cmocka_unit_test(an_unlock_for_another_needs_no_memory),
-        cmocka_unit_test(names_that_come_and_go_leave_nothing),
-        cmocka_unit_test(a_nested_pair_asks_for_no_memory),
-        cmocka_unit_test(an_outage_without_memory_to_note_it_stays_unknown_to_others),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, NULL)

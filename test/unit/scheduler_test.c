@@ -101,7 +101,7 @@ static unsigned read_count(struct part *part, const unsigned *count)
 
 /* ----------------------------------------------------------------- by the clock */
 
-static void scheduled_work_is_done_at_its_time(void **state)
+UNIT_TEST(scheduled_work_is_done_at_its_time)
 {
     struct moved_clock clock;
     struct part part;
@@ -124,7 +124,7 @@ static void scheduled_work_is_done_at_its_time(void **state)
 }
 
 /* As by another thread: interest has looked already, and the thread does not sleep yet. */
-static void work_that_comes_just_before_the_sleep_is_not_slept_over(void **state)
+UNIT_TEST(work_that_comes_just_before_the_sleep_is_not_slept_over)
 {
     struct moved_clock clock;
     struct part part = {.due = DIBS__NEVER, .clock = &clock.clock};
@@ -146,7 +146,7 @@ static void work_that_comes_just_before_the_sleep_is_not_slept_over(void **state
 }
 
 /* Work that comes and goes again, as the lease of a thread that locks and unlocks, wakes the thread once. */
-static void work_that_comes_and_goes_does_not_wake_it_each_time(void **state)
+UNIT_TEST(work_that_comes_and_goes_does_not_wake_it_each_time)
 {
     struct moved_clock clock;
     struct part part;
@@ -178,7 +178,7 @@ static void work_that_comes_and_goes_does_not_wake_it_each_time(void **state)
  * A loop of lock and unlock that outlasts the times at which it has work: the scheduler waits for each of them once,
  * and no bell is rung.
  */
-static void work_that_keeps_coming_and_going_rings_no_bell(void **state)
+UNIT_TEST(work_that_keeps_coming_and_going_rings_no_bell)
 {
     struct moved_clock clock;
     struct part part;
@@ -201,7 +201,7 @@ static void work_that_keeps_coming_and_going_rings_no_bell(void **state)
     moved_clock_destroy(&clock);
 }
 
-static void draining_ends_when_nothing_is_pending_or_at_its_deadline(void **state)
+UNIT_TEST(draining_ends_when_nothing_is_pending_or_at_its_deadline)
 {
     struct part part;
     struct dibs__scheduler *scheduler = start(&part, &dibs__system_clock);
@@ -232,7 +232,7 @@ static bool has_begun(void *arg)
 }
 
 /* As where it finds that a lease was lost, whose key is then to be deleted. */
-static void draining_waits_for_what_the_scheduler_is_about_to_bring(void **state)
+UNIT_TEST(draining_waits_for_what_the_scheduler_is_about_to_bring)
 {
     struct part part;
     struct dibs__scheduler *scheduler = start(&part, &dibs__system_clock);
@@ -289,7 +289,7 @@ static void *bring_work(void *arg)
     return NULL;
 }
 
-static void the_scheduler_oversleeps_no_deadline(void **state)
+UNIT_TEST(the_scheduler_oversleeps_no_deadline)
 {
     struct part part;
     struct dibs__scheduler *scheduler = start(&part, &dibs__system_clock);
@@ -306,17 +306,4 @@ static void the_scheduler_oversleeps_no_deadline(void **state)
     end(scheduler, &part);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(scheduled_work_is_done_at_its_time),
-        cmocka_unit_test(work_that_comes_just_before_the_sleep_is_not_slept_over),
-        cmocka_unit_test(work_that_comes_and_goes_does_not_wake_it_each_time),
-        cmocka_unit_test(work_that_keeps_coming_and_going_rings_no_bell),
-        cmocka_unit_test(draining_ends_when_nothing_is_pending_or_at_its_deadline),
-        cmocka_unit_test(draining_waits_for_what_the_scheduler_is_about_to_bring),
-        cmocka_unit_test(the_scheduler_oversleeps_no_deadline),
-    };
-
-    return cmocka_run_group_tests_name("scheduler", tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, NULL)

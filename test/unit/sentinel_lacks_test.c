@@ -58,7 +58,7 @@ static int teardown(void **state)
 }
 
 #if CAN_FAIL
-static void sentinels_without_memory_are_none(void **state)
+UNIT_TEST(sentinels_without_memory_are_none)
 {
     bool failed = true;
 
@@ -78,7 +78,7 @@ static void sentinels_without_memory_are_none(void **state)
 
 #if CAN_FAIL
 /* The round says so, and the next one is like any other. */
-static void a_sentinel_that_is_not_asked_for_lack_of_memory_is_told_of(void **state)
+UNIT_TEST(a_sentinel_that_is_not_asked_for_lack_of_memory_is_told_of)
 {
     settle();
     assert_int_equal(atomic_load(&master.known), DIBS__KNOWN);
@@ -102,7 +102,7 @@ static void a_sentinel_that_is_not_asked_for_lack_of_memory_is_told_of(void **st
 #endif
 
 /* The others of the list are learned. Values that are called as fields are do not mislead. */
-static void what_can_not_be_understood_of_other_sentinels_is_passed_over(void **state)
+UNIT_TEST(what_can_not_be_understood_of_other_sentinels_is_passed_over)
 {
 #define OTHER(ip, port) "*4\r\n$2\r\nip\r\n" ip "\r\n$4\r\nport\r\n" port "\r\n"
     fake_redis_answer(
@@ -120,7 +120,7 @@ static void what_can_not_be_understood_of_other_sentinels_is_passed_over(void **
 }
 
 /* It tells of no switch, so it is asked each second. */
-static void a_sentinel_that_can_not_be_heard_is_asked_more_often(void **state)
+UNIT_TEST(a_sentinel_that_can_not_be_heard_is_asked_more_often)
 {
     fake_redis_answer(fake.redis, "SUBSCRIBE", "-NOPERM no right\r\n");
     settle();
@@ -136,16 +136,4 @@ static void a_sentinel_that_can_not_be_heard_is_asked_more_often(void **state)
     assert_int_equal(atomic_load(&master.known), DIBS__KNOWN);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-#if CAN_FAIL
-        cmocka_unit_test_setup_teardown(sentinels_without_memory_are_none, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_sentinel_that_is_not_asked_for_lack_of_memory_is_told_of, setup, teardown),
-#endif
-        cmocka_unit_test_setup_teardown(what_can_not_be_understood_of_other_sentinels_is_passed_over, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_sentinel_that_can_not_be_heard_is_asked_more_often, setup, teardown),
-    };
-
-    return cmocka_run_group_tests_name("sentinel_lacks", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

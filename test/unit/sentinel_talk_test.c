@@ -44,7 +44,7 @@ static void expect_kept(void)
     assert_int_equal(port, KEPT_PORT);
 }
 
-static void an_address_is_a_host_and_a_port(void **state)
+UNIT_TEST(an_address_is_a_host_and_a_port)
 {
     static const char *const hosts[] = {"h", "127.0.0.1", "::1", "fe80::1%eth0", "a-b_c.D9"};
     char longest[DIBS__HOST_MAX + 1];
@@ -64,7 +64,7 @@ static void an_address_is_a_host_and_a_port(void **state)
     assert_string_equal(host, longest);
 }
 
-static void what_is_no_address_is_refused(void **state)
+UNIT_TEST(what_is_no_address_is_refused)
 {
     static const char *const hosts[] = {"", "a b", "a/b", "a\nb", "a\x80", "@", "a,b"}, *const ports[] = {
                                                                                             "0",  "65536", "",  "x",
@@ -86,7 +86,7 @@ static void what_is_no_address_is_refused(void **state)
     assert_string_equal(error.detail, "the sentinel does not answer as a sentinel does");
 }
 
-static void what_is_no_pair_of_texts_is_refused(void **state)
+UNIT_TEST(what_is_no_pair_of_texts_is_refused)
 {
     redisReply name = text_of("h", 1), number = text_of("1", 1);
     redisReply integer = {.type = REDIS_REPLY_INTEGER, .integer = 1};
@@ -105,9 +105,10 @@ static void what_is_no_pair_of_texts_is_refused(void **state)
     expect_kept();
 }
 
-static void a_name_that_is_not_known_is_no_error(void **state)
+UNIT_TEST(a_name_that_is_not_known_is_no_error)
 {
     const redisReply nil = {.type = REDIS_REPLY_NIL};
+
     redisReply refusal = text_of("NOPERM no right", 15);
 
     assert_status(DIBS_OK, read_reply(&nil));
@@ -118,14 +119,4 @@ static void a_name_that_is_not_known_is_no_error(void **state)
     expect_kept();
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_address_is_a_host_and_a_port),
-        cmocka_unit_test(what_is_no_address_is_refused),
-        cmocka_unit_test(what_is_no_pair_of_texts_is_refused),
-        cmocka_unit_test(a_name_that_is_not_known_is_no_error),
-    };
-
-    return cmocka_run_group_tests_name("sentinel_talk", tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, NULL)

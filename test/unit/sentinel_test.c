@@ -177,10 +177,8 @@ static bool leads_to(struct rig *r, unsigned port)
 
 /* ------------------------------------------------------------------- rounds */
 
-static void sentinels_without_a_master_are_passed_over(void **state)
+UNIT_TEST_ON(sentinels_without_a_master_are_passed_over, struct rig *r)
 {
-    struct rig *r = *state;
-
     fake_redis_refuse(r->fakes[0].redis, true);
     fake_sentinel_name(&r->fakes[2], 7);
     start(r, 3, CONNECT_MS);
@@ -193,10 +191,8 @@ static void sentinels_without_a_master_are_passed_over(void **state)
     assert_true(dibs__endpoint_has_moved(&r->master, 0) && !dibs__endpoint_has_moved(&r->master, 1));
 }
 
-static void a_silent_sentinel_has_half_of_the_time(void **state)
+UNIT_TEST_ON(a_silent_sentinel_has_half_of_the_time, struct rig *r)
 {
-    struct rig *r = *state;
-
     fake_redis_hold(r->fakes[0].redis, true);
     fake_sentinel_name(&r->fakes[1], 7);
     start(r, 3, 400);
@@ -210,10 +206,8 @@ static void a_silent_sentinel_has_half_of_the_time(void **state)
     assert_true(leads_to(r, 7));
 }
 
-static void a_doubted_server_counts_only_when_all_name_it(void **state)
+UNIT_TEST_ON(a_doubted_server_counts_only_when_all_name_it, struct rig *r)
 {
-    struct rig *r = *state;
-
     for (size_t i = 0; i < FAKES; i++)
         fake_sentinel_name(&r->fakes[i], 7);
     start(r, 3, CONNECT_MS);
@@ -235,9 +229,8 @@ static void a_doubted_server_counts_only_when_all_name_it(void **state)
     assert_true(leads_to(r, 8) && dibs__endpoint_has_moved(&r->master, 2));
 }
 
-static void fruitless_rounds_back_off(void **state)
+UNIT_TEST_ON(fruitless_rounds_back_off, struct rig *r)
 {
-    struct rig *r = *state;
     unsigned rounds = 0;
 
     fake_sentinel_name(&r->fakes[0], 7);
@@ -259,9 +252,8 @@ static void fruitless_rounds_back_off(void **state)
     await_told(r, told + 1);
 }
 
-static void a_fruitless_round_is_reported_with_its_reasons(void **state)
+UNIT_TEST_ON(a_fruitless_round_is_reported_with_its_reasons, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__address addresses[DIBS__ADDRESSES_MAX];
     struct dibs__error error;
     size_t count;
@@ -283,10 +275,8 @@ static void a_fruitless_round_is_reported_with_its_reasons(void **state)
 
 /* ---------------------------------------------------------------- listening */
 
-static void a_switch_of_that_master_alone_is_a_reason_to_ask(void **state)
+UNIT_TEST_ON(a_switch_of_that_master_alone_is_a_reason_to_ask, struct rig *r)
 {
-    struct rig *r = *state;
-
     fake_sentinel_name(&r->fakes[0], 7);
     start(r, 1, CONNECT_MS);
     await_told(r, 1);
@@ -306,10 +296,8 @@ static void a_switch_of_that_master_alone_is_a_reason_to_ask(void **state)
     assert_int_equal(fake_redis_count(r->fakes[0].redis, "UNSUBSCRIBE +switch-master"), 2);
 }
 
-static void a_silent_sentinel_is_asked(void **state)
+UNIT_TEST_ON(a_silent_sentinel_is_asked, struct rig *r)
 {
-    struct rig *r = *state;
-
     fake_sentinel_name(&r->fakes[0], 7);
     start(r, 1, 2000);
     await_told(r, 1);
@@ -336,10 +324,8 @@ static bool was_accepted_twice(void *arg)
     return fake_redis_accepted(r->fakes[0].redis) >= 2;
 }
 
-static void a_lost_sentinel_is_connected_to_again(void **state)
+UNIT_TEST_ON(a_lost_sentinel_is_connected_to_again, struct rig *r)
 {
-    struct rig *r = *state;
-
     for (size_t i = 0; i < FAKES; i++)
         fake_sentinel_name(&r->fakes[i], 7);
     start(r, 3, CONNECT_MS);
@@ -353,10 +339,8 @@ static void a_lost_sentinel_is_connected_to_again(void **state)
     assert_int_equal(atomic_load(&r->master.told), 1); /* links stand */
 }
 
-static void sentinels_learned_from_others_are_asked_too(void **state)
+UNIT_TEST_ON(sentinels_learned_from_others_are_asked_too, struct rig *r)
 {
-    struct rig *r = *state;
-
     for (size_t i = 0; i < FAKES; i++)
         fake_sentinel_name(&r->fakes[i], 7);
     fake_sentinel_know(&r->fakes[0], &r->fakes[1], &r->fakes[2]);
@@ -408,10 +392,8 @@ static void lose_one(struct rig *r, size_t at)
 }
 
 /* The others are held back, so that the first has answered everything before they answer. */
-static void the_first_answer_is_not_believed_alone(void **state)
+UNIT_TEST_ON(the_first_answer_is_not_believed_alone, struct rig *r)
 {
-    struct rig *r = *state;
-
     fake_sentinel_name(&r->fakes[0], 7);
     fake_sentinel_name(&r->fakes[1], 8);
     fake_sentinel_name(&r->fakes[2], 8);
@@ -427,10 +409,8 @@ static void the_first_answer_is_not_believed_alone(void **state)
     assert_true(leads_to(r, 8));
 }
 
-static void sentinels_that_are_learned_outvote_the_one_of_the_url(void **state)
+UNIT_TEST_ON(sentinels_that_are_learned_outvote_the_one_of_the_url, struct rig *r)
 {
-    struct rig *r = *state;
-
     fake_sentinel_name(&r->fakes[0], 7);
     fake_sentinel_name(&r->fakes[1], 8);
     fake_sentinel_name(&r->fakes[2], 8);
@@ -440,10 +420,8 @@ static void sentinels_that_are_learned_outvote_the_one_of_the_url(void **state)
     assert_true(leads_to(r, 8));
 }
 
-static void a_round_does_not_wait_for_a_silent_sentinel(void **state)
+UNIT_TEST_ON(a_round_does_not_wait_for_a_silent_sentinel, struct rig *r)
 {
-    struct rig *r = *state;
-
     fake_redis_hold(r->fakes[0].redis, true);
     fake_sentinel_name(&r->fakes[1], 7);
     fake_sentinel_name(&r->fakes[2], 7);
@@ -452,10 +430,8 @@ static void a_round_does_not_wait_for_a_silent_sentinel(void **state)
     assert_true(leads_to(r, 7));
 }
 
-static void the_last_sentinel_does_not_outvote_the_others(void **state)
+UNIT_TEST_ON(the_last_sentinel_does_not_outvote_the_others, struct rig *r)
 {
-    struct rig *r = *state;
-
     fake_sentinel_name(&r->fakes[0], 8);
     fake_sentinel_name(&r->fakes[1], 8);
     fake_sentinel_name(&r->fakes[2], 7);
@@ -476,20 +452,18 @@ static void switch_at_one(struct rig *r, size_t at)
     await_led(r, 8);
 }
 
-static void the_larger_epoch_is_believed(void **state)
+UNIT_TEST(the_larger_epoch_is_believed)
 {
     switch_at_one(*state, 2);
 }
 
-static void the_larger_epoch_is_believed_when_it_comes_first(void **state)
+UNIT_TEST(the_larger_epoch_is_believed_when_it_comes_first)
 {
     switch_at_one(*state, 0);
 }
 
-static void votes_count_where_there_are_no_epochs(void **state)
+UNIT_TEST_ON(votes_count_where_there_are_no_epochs, struct rig *r)
 {
-    struct rig *r = *state;
-
     serve_at(r, 7);
     fake_sentinel_epoch(&r->fakes[2], 9); /* the others say none */
     fake_sentinel_name(&r->fakes[2], 8);
@@ -502,10 +476,8 @@ static void votes_count_where_there_are_no_epochs(void **state)
     await_led(r, 8);
 }
 
-static void a_minority_moves_nobody_from_a_master_that_serves(void **state)
+UNIT_TEST_ON(a_minority_moves_nobody_from_a_master_that_serves, struct rig *r)
 {
-    struct rig *r = *state;
-
     serve_at(r, 7);
     lose_one(r, 1);
     lose_one(r, 2);
@@ -524,10 +496,8 @@ static void a_minority_moves_nobody_from_a_master_that_serves(void **state)
     assert_true(leads_to(r, 8));
 }
 
-static void a_minority_leads_nobody_back_to_a_smaller_epoch(void **state)
+UNIT_TEST_ON(a_minority_leads_nobody_back_to_a_smaller_epoch, struct rig *r)
 {
-    struct rig *r = *state;
-
     for (size_t i = 0; i < FAKES; i++)
         fake_sentinel_epoch(&r->fakes[i], 3);
     serve_at(r, 7);
@@ -544,10 +514,8 @@ static void a_minority_leads_nobody_back_to_a_smaller_epoch(void **state)
 }
 
 /* The first one was left behind when the server was the master before, and another one when it was not. */
-static void the_epoch_of_a_master_is_the_largest_that_was_told(void **state)
+UNIT_TEST_ON(the_epoch_of_a_master_is_the_largest_that_was_told, struct rig *r)
 {
-    struct rig *r = *state;
-
     fake_sentinel_epoch(&r->fakes[0], 1);
     fake_sentinel_epoch(&r->fakes[1], 3);
     fake_sentinel_epoch(&r->fakes[2], 3);
@@ -567,10 +535,9 @@ static void the_epoch_of_a_master_is_the_largest_that_was_told(void **state)
     }
 }
 
-static void two_names_of_one_sentinel_count_once(void **state)
+UNIT_TEST_ON(two_names_of_one_sentinel_count_once, struct rig *r)
 {
     static const char id[] = "$40\r\n" FAKE_RUN_ID "\r\n";
-    struct rig *r = *state;
 
     fake_redis_answer(r->fakes[0].redis, "SENTINEL MYID", id);
     fake_redis_answer(r->fakes[1].redis, "SENTINEL MYID", id);
@@ -588,9 +555,8 @@ static void two_names_of_one_sentinel_count_once(void **state)
 
 /* ------------------------------------------------------------------ threads */
 
-static void a_waiting_thread_asks_the_sentinels_by_itself(void **state)
+UNIT_TEST_ON(a_waiting_thread_asks_the_sentinels_by_itself, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__error error = {DIBS_OK, ""};
 
     fake_sentinel_name(&r->fakes[0], 7);
@@ -607,9 +573,8 @@ static void a_waiting_thread_asks_the_sentinels_by_itself(void **state)
 }
 
 /* Whoever asks them sees to what comes. */
-static void the_scheduler_waits_for_nothing_while_a_thread_asks(void **state)
+UNIT_TEST_ON(the_scheduler_waits_for_nothing_while_a_thread_asks, struct rig *r)
 {
-    struct rig *r = *state;
     struct pollfd fds[FDS];
     int64_t until;
 
@@ -635,11 +600,11 @@ static void *await_the_master(void *arg)
     return dibs__endpoint_await(&r->master, 0, deadline, &error) == DIBS_OK ? r : NULL;
 }
 
-static void many_threads_ask_the_sentinels_once(void **state)
+UNIT_TEST_ON(many_threads_ask_the_sentinels_once, struct rig *r)
 {
     enum { THREADS = 8 };
-    struct rig *r = *state;
     pthread_t threads[THREADS];
+
     void *result;
 
     fake_redis_hold(r->fakes[0].redis, true);
@@ -656,35 +621,4 @@ static void many_threads_ask_the_sentinels_once(void **state)
     assert_int_equal(fake_sentinel_asked(&r->fakes[0]), 1);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(sentinels_without_a_master_are_passed_over),
-        TEST(the_scheduler_waits_for_nothing_while_a_thread_asks),
-        TEST(a_silent_sentinel_has_half_of_the_time),
-        TEST(a_doubted_server_counts_only_when_all_name_it),
-        TEST(fruitless_rounds_back_off),
-        TEST(a_fruitless_round_is_reported_with_its_reasons),
-        TEST(a_switch_of_that_master_alone_is_a_reason_to_ask),
-        TEST(a_silent_sentinel_is_asked),
-        TEST(a_lost_sentinel_is_connected_to_again),
-        TEST(sentinels_learned_from_others_are_asked_too),
-        TEST(the_first_answer_is_not_believed_alone),
-        TEST(sentinels_that_are_learned_outvote_the_one_of_the_url),
-        TEST(a_round_does_not_wait_for_a_silent_sentinel),
-        TEST(the_last_sentinel_does_not_outvote_the_others),
-        TEST(the_larger_epoch_is_believed),
-        TEST(the_larger_epoch_is_believed_when_it_comes_first),
-        TEST(votes_count_where_there_are_no_epochs),
-        TEST(a_minority_moves_nobody_from_a_master_that_serves),
-        TEST(a_minority_leads_nobody_back_to_a_smaller_epoch),
-        TEST(the_epoch_of_a_master_is_the_largest_that_was_told),
-        TEST(two_names_of_one_sentinel_count_once),
-        TEST(a_waiting_thread_asks_the_sentinels_by_itself),
-        TEST(many_threads_ask_the_sentinels_once),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

@@ -43,7 +43,7 @@ static void expect(unsigned port, int64_t epoch, bool sure)
     assert_int_equal(vote.sure, sure);
 }
 
-static void a_majority_of_the_sentinels_is_sure(void **state)
+UNIT_TEST(a_majority_of_the_sentinels_is_sure)
 {
     static const struct {
         struct says says[3];
@@ -66,7 +66,7 @@ static void a_majority_of_the_sentinels_is_sure(void **state)
 }
 
 /* Half of them are none. */
-static void half_of_the_sentinels_are_no_majority(void **state)
+UNIT_TEST(half_of_the_sentinels_are_no_majority)
 {
     static const struct says says[] = {{7, NO_EPOCH, 0}, {7, NO_EPOCH, 0}, {-1, 0, 0}, {-1, 0, 0}};
 
@@ -77,7 +77,7 @@ static void half_of_the_sentinels_are_no_majority(void **state)
 }
 
 /* Those that the URL does not name count as well, as many as one of them knows of. */
-static void a_sentinel_that_knows_of_others_makes_them_count(void **state)
+UNIT_TEST(a_sentinel_that_knows_of_others_makes_them_count)
 {
     static const struct says says[] = {{7, NO_EPOCH, 0}, {7, NO_EPOCH, 0}, {-1, 0, 0}};
 
@@ -95,7 +95,7 @@ static void a_sentinel_that_knows_of_others_makes_them_count(void **state)
     expect(7, NO_EPOCH, true);
 }
 
-static void a_larger_epoch_wins_where_all_tell_theirs(void **state)
+UNIT_TEST(a_larger_epoch_wins_where_all_tell_theirs)
 {
     static const struct {
         struct says says[3];
@@ -116,7 +116,7 @@ static void a_larger_epoch_wins_where_all_tell_theirs(void **state)
     }
 }
 
-static void two_names_of_one_sentinel_are_one_vote(void **state)
+UNIT_TEST(two_names_of_one_sentinel_are_one_vote)
 {
     static const struct says says[] = {{7, NO_EPOCH, 'a'}, {7, NO_EPOCH, 'a'}, {-1, 0, 0}},
                              silent[] = {{0, NO_EPOCH, 'a'}, {7, NO_EPOCH, 'a'}, {7, NO_EPOCH, 'b'}},
@@ -134,7 +134,7 @@ static void two_names_of_one_sentinel_are_one_vote(void **state)
 }
 
 /* The same port of another host is another master. */
-static void a_master_is_a_host_and_a_port(void **state)
+UNIT_TEST(a_master_is_a_host_and_a_port)
 {
     static const struct says says[] = {{7, NO_EPOCH, 0}, {7, NO_EPOCH, 0}, {7, NO_EPOCH, 0}};
 
@@ -146,16 +146,4 @@ static void a_master_is_a_host_and_a_port(void **state)
     expect(7, NO_EPOCH, false);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_majority_of_the_sentinels_is_sure),
-        cmocka_unit_test(half_of_the_sentinels_are_no_majority),
-        cmocka_unit_test(a_sentinel_that_knows_of_others_makes_them_count),
-        cmocka_unit_test(a_larger_epoch_wins_where_all_tell_theirs),
-        cmocka_unit_test(two_names_of_one_sentinel_are_one_vote),
-        cmocka_unit_test(a_master_is_a_host_and_a_port),
-    };
-
-    return cmocka_run_group_tests_name("sentinel_vote", tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, NULL)

@@ -107,10 +107,8 @@ static int teardown(void **state)
     return stage_teardown(state);
 }
 
-static void all_names_are_asked_for_before_one_is_waited_for(void **state)
+UNIT_TEST_ON(all_names_are_asked_for_before_one_is_waited_for, stage *s)
 {
-    stage *s = *state;
-
     assert_status(DIBS_OK, dibs_lock_names(s->rt, names, NAMES, 0, NULL));
     assert_int_equal(spy.asks_first, NAMES);
     assert_int_equal(spy.asks, NAMES);
@@ -127,9 +125,8 @@ static bool has_waiter(void *arg)
 }
 
 /* Every second name is taken when the call begins: the number of its wasted asks stays in proportion. */
-static void wasted_asks_stay_in_proportion(void **state)
+UNIT_TEST_ON(wasted_asks_stay_in_proportion, stage *s)
 {
-    stage *s = *state;
     dibs_completion done;
     dibs_queue *queue;
     dibs_task *task;
@@ -161,10 +158,8 @@ static void expect_nothing_held(stage *s)
     }
 }
 
-static void a_refused_ask_fails_a_call_for_several_names(void **state)
+UNIT_TEST_ON(a_refused_ask_fails_a_call_for_several_names, stage *s)
 {
-    stage *s = *state;
-
     faults_acquire(&s->faults, DIBS_DENIED, 1);
     assert_status(DIBS_DENIED, dibs_lock_names(s->rt, names, NAMES, DIBS_WAIT_FOREVER, NULL));
     assert_that(strstr(dibs_last_error(), "\"n00\""), "%s", dibs_last_error());
@@ -176,10 +171,8 @@ static void a_refused_ask_fails_a_call_for_several_names(void **state)
 }
 
 /* That a lease had ended may be found out as late as when it is given back. */
-static void a_loss_that_the_give_back_tells_is_reported(void **state)
+UNIT_TEST_ON(a_loss_that_the_give_back_tells_is_reported, stage *s)
 {
-    stage *s = *state;
-
     assert_status(DIBS_OK, dibs_lock(other, names[0]));
     spy.ends = true;
     assert_status(DIBS_LOST, dibs_lock_names(s->rt, names, NAMES, 0, NULL));
@@ -190,10 +183,8 @@ static void a_loss_that_the_give_back_tells_is_reported(void **state)
     expect_nothing_held(s);
 }
 
-static void a_call_for_several_names_rides_out_an_outage(void **state)
+UNIT_TEST_ON(a_call_for_several_names_rides_out_an_outage, stage *s)
 {
-    stage *s = *state;
-
     faults_acquire(&s->faults, DIBS_UNAVAILABLE, 1);
     assert_status(DIBS_OK, dibs_lock_names(s->rt, names, NAMES, DIBS_WAIT_FOREVER, NULL));
     assert_int_equal(stats_of(s->rt).holds, NAMES);
@@ -201,10 +192,8 @@ static void a_call_for_several_names_rides_out_an_outage(void **state)
     expect_nothing_held(s);
 }
 
-static void a_failed_release_of_several_names_is_told(void **state)
+UNIT_TEST_ON(a_failed_release_of_several_names_is_told, stage *s)
 {
-    stage *s = *state;
-
     assert_status(DIBS_OK, dibs_lock_names(s->rt, names, NAMES, 0, NULL));
     faults_release(&s->faults, DIBS_DENIED, 1);
     assert_status(DIBS_DENIED, dibs_unlock_names(s->rt, names, NAMES));
@@ -270,9 +259,8 @@ static bool is_back_or_asleep(void *arg)
 }
 
 /* Also the time counts that the tries took, before the call waited for one name. */
-static void a_call_for_several_names_rides_out_an_outage_no_longer_than_another_call(void **state)
+UNIT_TEST_ON(a_call_for_several_names_rides_out_an_outage_no_longer_than_another_call, stage *s)
 {
-    stage *s = *state;
     struct call call = {s->rt, DIBS_WAIT_FOREVER, DIBS_INVALID};
     int64_t began = moved_clock_now(&s->clock);
     actor *a = actor_start();
@@ -292,10 +280,8 @@ static void a_call_for_several_names_rides_out_an_outage_no_longer_than_another_
     assert_that(took >= MS(5000) && took <= MS(5200), "%ld ns", (long)took);
 }
 
-static void a_call_waits_no_longer_than_its_time_for_what_it_gives_back(void **state)
+UNIT_TEST_ON(a_call_waits_no_longer_than_its_time_for_what_it_gives_back, stage *s)
 {
-    stage *s = *state;
-
     assert_int_equal(time_to_give_back(s, 100, DIBS_TIMEOUT), MS(103));
     assert_int_equal(time_to_give_back(s, 5000, DIBS_TIMEOUT), MS(1000));
     assert_int_equal(time_to_give_back(s, 0, DIBS_BUSY), MS(1000));
@@ -311,9 +297,8 @@ static bool holds(void *unused)
  * Another thread asks for the first name, and has no answer yet; the last name is merely kept by another process. So
  * the try is not over: it goes on with the first name, whose answer it waits for.
  */
-static void a_try_for_several_names_waits_for_a_keeper_though_it_left_another_name(void **state)
+UNIT_TEST_ON(a_try_for_several_names_waits_for_a_keeper_though_it_left_another_name, stage *s)
 {
-    stage *s = *state;
     actor *asker = actor_start(), *a = actor_start();
     struct call call = {s->rt, 0, DIBS_INVALID};
 
@@ -342,9 +327,8 @@ static void shut_down(void *rt)
 }
 
 /* dibs_close waits for the call for as long as one command may take, which its asks may have done already. */
-static void a_call_for_several_names_waits_for_nothing_once_the_runtime_closes(void **state)
+UNIT_TEST_ON(a_call_for_several_names_waits_for_nothing_once_the_runtime_closes, stage *s)
 {
-    stage *s = *state;
     actor *a = actor_start(), *closer = actor_start();
     struct call call = {s->rt, DIBS_WAIT_FOREVER, DIBS_INVALID};
 
@@ -365,22 +349,4 @@ static void a_call_for_several_names_waits_for_nothing_once_the_runtime_closes(v
     actor_end(a);
 }
 
-#define ON_STAGE(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        ON_STAGE(all_names_are_asked_for_before_one_is_waited_for),
-        ON_STAGE(wasted_asks_stay_in_proportion),
-        ON_STAGE(a_refused_ask_fails_a_call_for_several_names),
-        ON_STAGE(a_loss_that_the_give_back_tells_is_reported),
-        ON_STAGE(a_call_for_several_names_rides_out_an_outage),
-        ON_STAGE(a_call_for_several_names_rides_out_an_outage_no_longer_than_another_call),
-        ON_STAGE(a_failed_release_of_several_names_is_told),
-        ON_STAGE(a_call_waits_no_longer_than_its_time_for_what_it_gives_back),
-        ON_STAGE(a_try_for_several_names_waits_for_a_keeper_though_it_left_another_name),
-        ON_STAGE(a_call_for_several_names_waits_for_nothing_once_the_runtime_closes),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

@@ -39,9 +39,8 @@ static void *sleep_for_a_second(void *arg)
     return NULL;
 }
 
-static void a_wake_ends_a_sleepers_sleep(void **state)
+UNIT_TEST_ON(a_wake_ends_a_sleepers_sleep, struct rig *r)
 {
-    struct rig *r = *state;
     pthread_t thread;
 
     assert_int_equal(pthread_create(&thread, NULL, sleep_for_a_second, r), 0);
@@ -52,9 +51,8 @@ static void a_wake_ends_a_sleepers_sleep(void **state)
     assert_true(atomic_load(&r->slept));
 }
 
-static void a_deadline_ends_a_sleepers_sleep(void **state)
+UNIT_TEST_ON(a_deadline_ends_a_sleepers_sleep, struct rig *r)
 {
-    struct rig *r = *state;
     pthread_t thread;
 
     assert_int_equal(pthread_create(&thread, NULL, sleep_for_a_second, r), 0);
@@ -66,9 +64,8 @@ static void a_deadline_ends_a_sleepers_sleep(void **state)
 }
 
 /* On a stopped clock, an unnecessary sleep would never end. */
-static void a_wake_before_the_sleep_is_not_lost_and_counts_once(void **state)
+UNIT_TEST_ON(a_wake_before_the_sleep_is_not_lost_and_counts_once, struct rig *r)
 {
-    struct rig *r = *state;
     pthread_t thread;
 
     dibs__sleeper_wake(&r->sleeper);
@@ -105,7 +102,7 @@ static void *play_there(void *arg)
 }
 
 /* Without a deadline a single lost wake would stop both for ever. */
-static void two_threads_wake_each_other_without_end(void **state)
+UNIT_TEST_WITH(two_threads_wake_each_other_without_end, NULL, NULL, void *none)
 {
     struct pair pair = {0};
     pthread_t thread;
@@ -116,14 +113,4 @@ static void two_threads_wake_each_other_without_end(void **state)
     assert_int_equal(atomic_load(&pair.turns), ROUNDS);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_wake_ends_a_sleepers_sleep, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_deadline_ends_a_sleepers_sleep, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_wake_before_the_sleep_is_not_lost_and_counts_once, setup, teardown),
-        cmocka_unit_test(two_threads_wake_each_other_without_end),
-    };
-
-    return cmocka_run_group_tests_name("sleeper", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

@@ -12,7 +12,7 @@ static unsigned slot_of(const char *key)
 }
 
 /* The slots are what redis-server answers to CLUSTER KEYSLOT. */
-static void keys_have_the_slots_that_redis_gives_them(void **state)
+UNIT_TEST(keys_have_the_slots_that_redis_gives_them)
 {
     static const struct {
         const char *key;
@@ -38,7 +38,7 @@ static void keys_have_the_slots_that_redis_gives_them(void **state)
     assert_int_equal(dibs__slot_of("{foo}bar", 4), slot_of("{foo"));
 }
 
-static void each_slot_has_a_tag(void **state)
+UNIT_TEST(each_slot_has_a_tag)
 {
     for (unsigned slot = 0; slot < DIBS__SLOTS; slot++) {
         char channel[32] = "dibs:x:{0123}";
@@ -49,12 +49,4 @@ static void each_slot_has_a_tag(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keys_have_the_slots_that_redis_gives_them),
-        cmocka_unit_test(each_slot_has_a_tag),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, NULL)

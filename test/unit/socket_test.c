@@ -55,9 +55,8 @@ static bool are_so_many(void *arg)
     return open_descriptors() == *(unsigned *)arg;
 }
 
-static void the_next_address_is_tried_after_a_failure(void **state)
+UNIT_TEST_ON(the_next_address_is_tried_after_a_failure, struct rig *r)
 {
-    struct rig *r = *state;
     int keeper;
     unsigned short closed = closed_port(&keeper);
     unsigned descriptors = open_descriptors();
@@ -120,7 +119,7 @@ static void end_silent(struct silent *silent)
 }
 
 /* Each address has its share of the time left until the caller's deadline. */
-static void a_silent_address_has_its_share_of_the_time(void **state)
+UNIT_TEST(a_silent_address_has_its_share_of_the_time)
 {
     static const struct {
         int64_t now_ms;
@@ -155,9 +154,8 @@ static void a_silent_address_has_its_share_of_the_time(void **state)
     end_silent(&silent[1]);
 }
 
-static void connect_fails_when_all_addresses_fail(void **state)
+UNIT_TEST_ON(connect_fails_when_all_addresses_fail, struct rig *r)
 {
-    struct rig *r = *state;
     int keeper;
     unsigned short closed = closed_port(&keeper);
 
@@ -171,15 +169,4 @@ static void connect_fails_when_all_addresses_fail(void **state)
     close(keeper);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(the_next_address_is_tried_after_a_failure),
-        TEST(a_silent_address_has_its_share_of_the_time),
-        TEST(connect_fails_when_all_addresses_fail),
-    };
-
-    return cmocka_run_group_tests_name("socket", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

@@ -26,7 +26,7 @@ static const struct {
 
 enum { COUNT = sizeof rows / sizeof rows[0] };
 
-static void each_status_has_its_number_and_name(void **state)
+UNIT_TEST(each_status_has_its_number_and_name)
 {
     for (size_t i = 0; i < COUNT; i++) {
         assert_int_equal(rows[i].status, rows[i].number);
@@ -34,7 +34,7 @@ static void each_status_has_its_number_and_name(void **state)
     }
 }
 
-static void each_status_text_is_one_sentence_of_its_own(void **state)
+UNIT_TEST(each_status_text_is_one_sentence_of_its_own)
 {
     for (size_t i = 0; i < COUNT; i++) {
         const char *text = dibs_status_text(rows[i].status);
@@ -44,7 +44,7 @@ static void each_status_text_is_one_sentence_of_its_own(void **state)
     }
 }
 
-static void an_unknown_status_has_a_name_too(void **state)
+UNIT_TEST(an_unknown_status_has_a_name_too)
 {
     static const int numbers[] = {COUNT, COUNT + 1, 1000, 0x7fffffff, -1};
 
@@ -54,13 +54,4 @@ static void an_unknown_status_has_a_name_too(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_status_has_its_number_and_name),
-        cmocka_unit_test(each_status_text_is_one_sentence_of_its_own),
-        cmocka_unit_test(an_unknown_status_has_a_name_too),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, NULL)

@@ -50,10 +50,8 @@ static void feed_text(int server, const char *bytes)
 
 /* -------------------------------------------------------------- to be heard */
 
-static void changes_are_asked_for_only_where_wanted(void **state)
+UNIT_TEST_ON(changes_are_asked_for_only_where_wanted, struct rig *r)
 {
-    struct rig *r = *state;
-
     subscribed(r);
     attend_all(r);
     moved_clock_advance(&r->clock, MS(SILENCE_MS));
@@ -62,9 +60,8 @@ static void changes_are_asked_for_only_where_wanted(void **state)
     assert_int_equal(asked(r), 0);
 }
 
-static void no_change_arrives_without_a_subscription(void **state)
+UNIT_TEST_ON(no_change_arrives_without_a_subscription, struct rig *r)
 {
-    struct rig *r = *state;
     struct heard heard = hear(r);
 
     assert_false(heard.hears);
@@ -72,10 +69,8 @@ static void no_change_arrives_without_a_subscription(void **state)
     assert_int_equal(asked(r), 0);
 }
 
-static void a_confirmed_subscription_has_a_serial_and_a_client(void **state)
+UNIT_TEST_ON(a_confirmed_subscription_has_a_serial_and_a_client, struct rig *r)
 {
-    struct rig *r = *state;
-
     fake_redis_answer(r->fake, SUBSCRIBE_CHANGES, HEARD);
     fake_redis_answer(r->fake, "CLIENT ID", ":4711\r\n");
     uint64_t serial = subscribed(r);
@@ -94,10 +89,8 @@ static void a_confirmed_subscription_has_a_serial_and_a_client(void **state)
 }
 
 /* Where changes are wanted before there is a subscription, they are asked for after the own channel. */
-static void changes_wanted_earlier_are_asked_for_once_subscribed(void **state)
+UNIT_TEST_ON(changes_wanted_earlier_are_asked_for_once_subscribed, struct rig *r)
 {
-    struct rig *r = *state;
-
     hear(r);
     fake_redis_answer(r->fake, SUBSCRIBE_CHANGES, HEARD);
     subscribed(r);
@@ -106,10 +99,8 @@ static void changes_wanted_earlier_are_asked_for_once_subscribed(void **state)
     assert_true(fake_redis_place(r->fake, SUBSCRIBE_CHANGES, 1) > fake_redis_place(r->fake, "SUBSCRIBE dibs:test", 1));
 }
 
-static void a_subscription_works_where_changes_are_not_allowed(void **state)
+UNIT_TEST_ON(a_subscription_works_where_changes_are_not_allowed, struct rig *r)
 {
-    struct rig *r = *state;
-
     fake_redis_answer(r->fake, SUBSCRIBE_CHANGES, NOPERM);
     uint64_t serial = subscribed(r);
     hear(r);
@@ -127,10 +118,8 @@ static void a_subscription_works_where_changes_are_not_allowed(void **state)
     assert_int_equal(r->change_count, 0);
 }
 
-static void no_change_is_trusted_without_a_client_id(void **state)
+UNIT_TEST_ON(no_change_is_trusted_without_a_client_id, struct rig *r)
 {
-    struct rig *r = *state;
-
     fake_redis_answer(r->fake, "CLIENT ID", NOPERM);
     fake_redis_answer(r->fake, SUBSCRIBE_CHANGES, HEARD);
     subscribed(r);
@@ -140,9 +129,8 @@ static void no_change_is_trusted_without_a_client_id(void **state)
     assert_false(hear(r).hears);
 }
 
-static void each_new_subscription_asks_for_changes(void **state)
+UNIT_TEST_ON(each_new_subscription_asks_for_changes, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t first = hearing(r);
 
     fake_redis_hold(r->fake, true);
@@ -159,9 +147,8 @@ static void each_new_subscription_asks_for_changes(void **state)
 }
 
 /* A distrusted subscription is not relied on, though it still exists. */
-static void a_distrusted_subscription_tells_no_change(void **state)
+UNIT_TEST_ON(a_distrusted_subscription_tells_no_change, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t serial = hearing(r);
 
     dibs__subscriber_distrust(r->subscriber, serial);
@@ -173,10 +160,8 @@ static void a_distrusted_subscription_tells_no_change(void **state)
 
 /* ------------------------------------------------------------------ messages */
 
-static void the_keys_of_a_message_are_told_one_by_one(void **state)
+UNIT_TEST_ON(the_keys_of_a_message_are_told_one_by_one, struct rig *r)
 {
-    struct rig *r = *state;
-
     hearing(r);
     int server = take_over(r);
     feed_text(server, CHANGE("*3\r\n$1\r\na\r\n$0\r\n\r\n$4\r\nlock\r\n") CHANGE("*1\r\n$1\r\nb\r\n"));
@@ -190,10 +175,8 @@ static void the_keys_of_a_message_are_told_one_by_one(void **state)
     close(server);
 }
 
-static void a_message_without_keys_tells_of_all(void **state)
+UNIT_TEST_ON(a_message_without_keys_tells_of_all, struct rig *r)
 {
-    struct rig *r = *state;
-
     hearing(r);
     int server = take_over(r);
     feed_text(server, CHANGE("$-1\r\n") CHANGE("*-1\r\n"));
@@ -203,9 +186,8 @@ static void a_message_without_keys_tells_of_all(void **state)
     close(server);
 }
 
-static void an_empty_list_tells_of_nothing(void **state)
+UNIT_TEST_ON(an_empty_list_tells_of_nothing, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t serial = hearing(r);
     int server = take_over(r);
 
@@ -216,7 +198,7 @@ static void an_empty_list_tells_of_nothing(void **state)
     close(server);
 }
 
-static void a_message_of_another_shape_tells_of_nothing(void **state)
+UNIT_TEST_ON(a_message_of_another_shape_tells_of_nothing, struct rig *r)
 {
     static const char *const others[] = {
         CHANGE(":7\r\n"),
@@ -232,7 +214,6 @@ static void a_message_of_another_shape_tells_of_nothing(void **state)
         "*3\r\n$8\r\npmessage\r\n" CHANNEL "*1\r\n$1\r\na\r\n",
         "*3\r\n$11\r\nunsubscribe\r\n" CHANNEL ":1\r\n",
     };
-    struct rig *r = *state;
     uint64_t serial = hearing(r);
     int server = take_over(r);
 
@@ -248,10 +229,8 @@ static void a_message_of_another_shape_tells_of_nothing(void **state)
     close(server);
 }
 
-static void grants_and_changes_arrive_on_one_connection(void **state)
+UNIT_TEST_ON(grants_and_changes_arrive_on_one_connection, struct rig *r)
 {
-    struct rig *r = *state;
-
     hearing(r);
     fake_redis_push(r->fake, CHANGE("*1\r\n$1\r\na\r\n"));
     ATTEND_UNTIL(r, r->change_count == 1);
@@ -260,25 +239,4 @@ static void grants_and_changes_arrive_on_one_connection(void **state)
     expect_key(r, 0, "a");
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(changes_are_asked_for_only_where_wanted),
-        TEST(no_change_arrives_without_a_subscription),
-        TEST(a_confirmed_subscription_has_a_serial_and_a_client),
-        TEST(changes_wanted_earlier_are_asked_for_once_subscribed),
-        TEST(a_subscription_works_where_changes_are_not_allowed),
-        TEST(no_change_is_trusted_without_a_client_id),
-        TEST(each_new_subscription_asks_for_changes),
-        TEST(a_distrusted_subscription_tells_no_change),
-        TEST(the_keys_of_a_message_are_told_one_by_one),
-        TEST(a_message_without_keys_tells_of_all),
-        TEST(an_empty_list_tells_of_nothing),
-        TEST(a_message_of_another_shape_tells_of_nothing),
-        TEST(grants_and_changes_arrive_on_one_connection),
-    };
-
-    return cmocka_run_group_tests_name("subscriber_changes", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

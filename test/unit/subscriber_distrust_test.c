@@ -4,9 +4,8 @@
 #include "support/test.h"
 #include "unit/subscriber_setup.h"
 
-static void a_distrusted_subscription_is_replaced(void **state)
+UNIT_TEST_ON(a_distrusted_subscription_is_replaced, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t first = subscribed(r);
     unsigned woken = r->woken;
 
@@ -24,9 +23,8 @@ static void a_distrusted_subscription_is_replaced(void **state)
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 1);
 }
 
-static void distrusting_another_subscription_does_nothing(void **state)
+UNIT_TEST_ON(distrusting_another_subscription_does_nothing, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t first = subscribed(r);
 
     dibs__subscriber_distrust(r->subscriber, first);
@@ -45,10 +43,8 @@ static void distrusting_another_subscription_does_nothing(void **state)
     assert_int_equal(fake_redis_accepted(r->fake), 2);
 }
 
-static void a_subscription_may_be_distrusted_at_once(void **state)
+UNIT_TEST_ON(a_subscription_may_be_distrusted_at_once, struct rig *r)
 {
-    struct rig *r = *state;
-
     r->distrusted_by_hook = 1;
     serial_of(r);
     ATTEND_UNTIL(r, r->subscribed == 1);
@@ -71,10 +67,9 @@ static int64_t distrust_at_once(struct rig *r, unsigned *hints)
 }
 
 /* Nothing ever confirms that the server knows a listener: subscribing again does not help, and backs off. */
-static void replacing_unconfirmed_subscriptions_backs_off(void **state)
+UNIT_TEST_ON(replacing_unconfirmed_subscriptions_backs_off, struct rig *r)
 {
     static const int64_t longest[] = {10, 10, 20, 40, 80, 160, 320, 640, 1280, 2000, 2000};
-    struct rig *r = *state;
     unsigned hints;
 
     serial_of(r);
@@ -115,10 +110,8 @@ static void deafen(struct rig *r)
         distrust_at_once(r, &hints);
 }
 
-static void a_confirmed_subscription_is_trusted_again(void **state)
+UNIT_TEST_ON(a_confirmed_subscription_is_trusted_again, struct rig *r)
 {
-    struct rig *r = *state;
-
     deafen(r);
     uint64_t serial = subscribed(r);
     assert_true(dibs__subscriber_confirm(r->subscriber, serial));
@@ -126,10 +119,8 @@ static void a_confirmed_subscription_is_trusted_again(void **state)
     expect_trusted_again(r, serial);
 }
 
-static void a_message_confirms_a_subscription(void **state)
+UNIT_TEST_ON(a_message_confirms_a_subscription, struct rig *r)
 {
-    struct rig *r = *state;
-
     deafen(r);
     uint64_t serial = subscribed(r);
     fake_redis_push(r->fake, MESSAGE(2, "hi"));
@@ -138,9 +129,8 @@ static void a_message_confirms_a_subscription(void **state)
 }
 
 /* A confirmation of one subscription says nothing about another. */
-static void confirming_another_subscription_does_nothing(void **state)
+UNIT_TEST_ON(confirming_another_subscription_does_nothing, struct rig *r)
 {
-    struct rig *r = *state;
     unsigned hints;
 
     deafen(r);
@@ -152,10 +142,8 @@ static void confirming_another_subscription_does_nothing(void **state)
 }
 
 /* Each subscription had been confirmed before it broke. */
-static void a_broken_subscription_is_replaced_and_told(void **state)
+UNIT_TEST_ON(a_broken_subscription_is_replaced_and_told, struct rig *r)
 {
-    struct rig *r = *state;
-
     for (unsigned i = 1; i <= 8; i++) {
         assert_true(dibs__subscriber_confirm(r->subscriber, subscribed(r)));
         assert_int_equal(r->subscribed, i);
@@ -166,9 +154,8 @@ static void a_broken_subscription_is_replaced_and_told(void **state)
 }
 
 /* A server that takes each SUBSCRIBE and hangs up. */
-static void replacing_breaking_subscriptions_backs_off(void **state)
+UNIT_TEST_ON(replacing_breaking_subscriptions_backs_off, struct rig *r)
 {
-    struct rig *r = *state;
     int64_t pause = 0;
 
     for (unsigned i = 1; i <= 12; i++) {
@@ -182,9 +169,8 @@ static void replacing_breaking_subscriptions_backs_off(void **state)
 }
 
 /* A thread that waits for a subscription gets one sooner. */
-static void an_awaited_subscription_is_not_put_off_for_long(void **state)
+UNIT_TEST_ON(an_awaited_subscription_is_not_put_off_for_long, struct rig *r)
 {
-    struct rig *r = *state;
     struct waiter w;
 
     deafen(r);
@@ -205,9 +191,8 @@ static void an_awaited_subscription_is_not_put_off_for_long(void **state)
 }
 
 /* The subscription may be sound, and the distrust wrong. */
-static void a_distrusted_subscription_still_tells_of_grants(void **state)
+UNIT_TEST_ON(a_distrusted_subscription_still_tells_of_grants, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t serial = subscribed(r);
     int server = take_over(r);
 
@@ -218,18 +203,4 @@ static void a_distrusted_subscription_still_tells_of_grants(void **state)
     close(server);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_distrusted_subscription_is_replaced),           TEST(distrusting_another_subscription_does_nothing),
-        TEST(a_subscription_may_be_distrusted_at_once),        TEST(replacing_unconfirmed_subscriptions_backs_off),
-        TEST(a_confirmed_subscription_is_trusted_again),       TEST(a_message_confirms_a_subscription),
-        TEST(confirming_another_subscription_does_nothing),    TEST(a_broken_subscription_is_replaced_and_told),
-        TEST(replacing_breaking_subscriptions_backs_off),      TEST(an_awaited_subscription_is_not_put_off_for_long),
-        TEST(a_distrusted_subscription_still_tells_of_grants),
-    };
-
-    return cmocka_run_group_tests_name("subscriber_distrust", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

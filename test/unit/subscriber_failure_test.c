@@ -2,9 +2,8 @@
 #include "support/test.h"
 #include "unit/subscriber_setup.h"
 
-static void a_waiter_without_the_channel_right_is_told_so(void **state)
+UNIT_TEST_ON(a_waiter_without_the_channel_right_is_told_so, struct rig *r)
 {
-    struct rig *r = *state;
     struct waiter w;
 
     fake_redis_answer(r->fake, "SUBSCRIBE", NOPERM);
@@ -22,10 +21,9 @@ static void a_waiter_without_the_channel_right_is_told_so(void **state)
     assert_int_equal(r->subscribed, 1);
 }
 
-static void each_failed_subscription_makes_the_next_wait_longer(void **state)
+UNIT_TEST_ON(each_failed_subscription_makes_the_next_wait_longer, struct rig *r)
 {
     static const int64_t longest[] = {10, 20, 40, 80, 160, 320, 500, 500};
-    struct rig *r = *state;
 
     fake_redis_refuse(r->fake, true);
     serial_of(r);
@@ -48,10 +46,8 @@ static void each_failed_subscription_makes_the_next_wait_longer(void **state)
  * Users of the subscription are told at the first failure, and when there is a new one. Before the first subscription
  * there is nobody to tell.
  */
-static void users_are_told_when_a_subscription_cannot_be_replaced(void **state)
+UNIT_TEST_ON(users_are_told_when_a_subscription_cannot_be_replaced, struct rig *r)
 {
-    struct rig *r = *state;
-
     fake_redis_refuse(r->fake, true);
     serial_of(r);
     expect_failed_try(r, 1);
@@ -97,14 +93,13 @@ static void expect_given_up_in_time(struct rig *r, const char *prefix)
     subscribed(r);
 }
 
-static void a_subscription_gives_up_connecting_after_the_timeout(void **state)
+UNIT_TEST(a_subscription_gives_up_connecting_after_the_timeout)
 {
     expect_given_up_in_time(*state, "CLIENT KILL ID 9223372036854775807");
 }
 
-static void an_unconfirmed_subscription_is_given_up(void **state)
+UNIT_TEST_ON(an_unconfirmed_subscription_is_given_up, struct rig *r)
 {
-    struct rig *r = *state;
     struct waiter w;
 
     fake_redis_answer(r->fake, "SUBSCRIBE", "");
@@ -120,17 +115,4 @@ static void an_unconfirmed_subscription_is_given_up(void **state)
     expect_failed(&w, DIBS_UNAVAILABLE);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_waiter_without_the_channel_right_is_told_so),
-        TEST(each_failed_subscription_makes_the_next_wait_longer),
-        TEST(users_are_told_when_a_subscription_cannot_be_replaced),
-        TEST(a_subscription_gives_up_connecting_after_the_timeout),
-        TEST(an_unconfirmed_subscription_is_given_up),
-    };
-
-    return cmocka_run_group_tests_name("subscriber_failure", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

@@ -150,9 +150,8 @@ static bool polls_for_it(struct rig *r)
 
 /* ---------------------------------------------------------------- the reading role */
 
-static void a_listening_thread_reads_without_the_scheduler(void **state)
+UNIT_TEST_ON(a_listening_thread_reads_without_the_scheduler, struct rig *r)
 {
-    struct rig *r = *state;
     unsigned woken = r->woken;
 
     assert_int_equal(role_holder_of(r), DIBS__ROLE_HOLDER_POLL);
@@ -164,10 +163,8 @@ static void a_listening_thread_reads_without_the_scheduler(void **state)
     assert_int_equal(r->woken, woken + 1);
 }
 
-static void a_message_for_another_wakes_that_one_alone(void **state)
+UNIT_TEST_ON(a_message_for_another_wakes_that_one_alone, struct rig *r)
 {
-    struct rig *r = *state;
-
     for (unsigned i = 0; i < 3; i++)
         listen_in_thread(r, i, DIBS__NEVER);
     send_to(r, 2);
@@ -181,10 +178,8 @@ static void a_message_for_another_wakes_that_one_alone(void **state)
     expect_told(0);
 }
 
-static void the_reading_role_goes_to_the_longest_waiter(void **state)
+UNIT_TEST_ON(the_reading_role_goes_to_the_longest_waiter, struct rig *r)
 {
-    struct rig *r = *state;
-
     for (unsigned i = 0; i < CROWD; i++)
         listen_in_thread(r, i, DIBS__NEVER);
     for (unsigned i = 0; i < CROWD; i++) {
@@ -196,10 +191,8 @@ static void the_reading_role_goes_to_the_longest_waiter(void **state)
     assert_int_equal(role_holder_of(r), DIBS__ROLE_HOLDER_NOBODY);
 }
 
-static void a_reader_whose_time_is_over_passes_the_role_on(void **state)
+UNIT_TEST_ON(a_reader_whose_time_is_over_passes_the_role_on, struct rig *r)
 {
-    struct rig *r = *state;
-
     listen_in_thread(r, 0, after(r, 100));
     listen_in_thread(r, 1, DIBS__NEVER);
     moved_clock_advance(&r->clock, MS(100));
@@ -209,10 +202,8 @@ static void a_reader_whose_time_is_over_passes_the_role_on(void **state)
     expect_told(1);
 }
 
-static void a_listed_thread_leaves_at_its_deadline(void **state)
+UNIT_TEST_ON(a_listed_thread_leaves_at_its_deadline, struct rig *r)
 {
-    struct rig *r = *state;
-
     for (unsigned i = 0; i < 3; i++)
         listen_in_thread(r, i, i == 1 ? after(r, 100) : DIBS__NEVER);
     moved_clock_advance(&r->clock, MS(100));
@@ -225,10 +216,8 @@ static void a_listed_thread_leaves_at_its_deadline(void **state)
 }
 
 /* In this way a thread learns that the runtime closes. */
-static void a_listener_woken_by_another_thread_returns(void **state)
+UNIT_TEST_ON(a_listener_woken_by_another_thread_returns, struct rig *r)
 {
-    struct rig *r = *state;
-
     listen_in_thread(r, 0, DIBS__NEVER);
     listen_in_thread(r, 1, DIBS__NEVER);
     tell(1);
@@ -238,10 +227,8 @@ static void a_listener_woken_by_another_thread_returns(void **state)
     assert_int_equal(role_holder_of(r), DIBS__ROLE_HOLDER_NOBODY);
 }
 
-static void the_scheduler_reads_after_nobody_has_for_a_while(void **state)
+UNIT_TEST_ON(the_scheduler_reads_after_nobody_has_for_a_while, struct rig *r)
 {
-    struct rig *r = *state;
-
     listen_in_thread(r, 0, DIBS__NEVER);
     send_to(r, 0);
     expect_told(0);
@@ -275,10 +262,8 @@ static void expect_idle_for(struct rig *r, int64_t ms)
 }
 
 /* A begun acquire waits without a thread: its message must not lie unread until the next thread listens. */
-static void a_message_for_a_thread_that_does_not_listen_arrives_soon(void **state)
+UNIT_TEST_ON(a_message_for_a_thread_that_does_not_listen_arrives_soon, struct rig *r)
 {
-    struct rig *r = *state;
-
     listen_in_thread(r, 0, DIBS__NEVER);
     send_to(r, 0);
     expect_told(0);
@@ -315,9 +300,8 @@ static void await_another(struct rig *r, uint64_t old)
     attend_all(r);
 }
 
-static void a_subscription_may_be_lost_while_a_thread_reads(void **state)
+UNIT_TEST_ON(a_subscription_may_be_lost_while_a_thread_reads, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t serial = serial_of(r);
 
     listen_in_thread(r, 0, DIBS__NEVER);
@@ -332,9 +316,8 @@ static void a_subscription_may_be_lost_while_a_thread_reads(void **state)
     expect_told(1);
 }
 
-static void a_subscription_may_be_distrusted_while_a_thread_reads(void **state)
+UNIT_TEST_ON(a_subscription_may_be_distrusted_while_a_thread_reads, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t serial = serial_of(r);
 
     listen_in_thread(r, 0, DIBS__NEVER);
@@ -344,9 +327,8 @@ static void a_subscription_may_be_distrusted_while_a_thread_reads(void **state)
     expect_told(0);
 }
 
-static void garbage_read_by_a_listener_ends_the_subscription(void **state)
+UNIT_TEST_ON(garbage_read_by_a_listener_ends_the_subscription, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t serial = serial_of(r);
 
     listen_in_thread(r, 0, DIBS__NEVER);
@@ -356,9 +338,8 @@ static void garbage_read_by_a_listener_ends_the_subscription(void **state)
     expect_told(0);
 }
 
-static void a_listeners_reading_answers_a_ping(void **state)
+UNIT_TEST_ON(a_listeners_reading_answers_a_ping, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t serial = serial_of(r);
 
     listen_in_thread(r, 0, DIBS__NEVER);
@@ -374,9 +355,8 @@ static void a_listeners_reading_answers_a_ping(void **state)
     expect_told(0);
 }
 
-static void an_unanswered_ping_ends_the_subscription_of_a_listener(void **state)
+UNIT_TEST_ON(an_unanswered_ping_ends_the_subscription_of_a_listener, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t serial = serial_of(r);
 
     listen_in_thread(r, 0, DIBS__NEVER);
@@ -392,10 +372,8 @@ static void an_unanswered_ping_ends_the_subscription_of_a_listener(void **state)
 }
 
 /* A thread that listens before there is a subscription reads the next one. */
-static void a_thread_may_listen_before_there_is_a_subscription(void **state)
+UNIT_TEST_ON(a_thread_may_listen_before_there_is_a_subscription, struct rig *r)
 {
-    struct rig *r = *state;
-
     fake_redis_cut(r->fake);
     ATTEND_UNTIL(r, serial_of(r) == 0);
     listen_in_thread(r, 0, DIBS__NEVER);
@@ -420,10 +398,8 @@ static bool all_are_done(void)
 }
 
 /* Each listener is told repeatedly, while the connection breaks, is distrusted, and is silent. */
-static void a_crowd_of_listeners_survives_every_fault(void **state)
+UNIT_TEST_ON(a_crowd_of_listeners_survives_every_fault, struct rig *r)
 {
-    struct rig *r = *state;
-
     for (unsigned i = 0; i < CROWD; i++)
         begin_rounds(r, i, DIBS__NEVER, ROUNDS);
     for (unsigned i = 0; !all_are_done(); i++) {
@@ -441,27 +417,4 @@ static void a_crowd_of_listeners_survives_every_fault(void **state)
     assert_int_equal(listed(r), 0);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup_listeners, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_listening_thread_reads_without_the_scheduler),
-        TEST(a_message_for_another_wakes_that_one_alone),
-        TEST(the_reading_role_goes_to_the_longest_waiter),
-        TEST(a_reader_whose_time_is_over_passes_the_role_on),
-        TEST(a_listed_thread_leaves_at_its_deadline),
-        TEST(a_listener_woken_by_another_thread_returns),
-        TEST(the_scheduler_reads_after_nobody_has_for_a_while),
-        TEST(a_message_for_a_thread_that_does_not_listen_arrives_soon),
-        TEST(a_subscription_may_be_lost_while_a_thread_reads),
-        TEST(a_subscription_may_be_distrusted_while_a_thread_reads),
-        TEST(garbage_read_by_a_listener_ends_the_subscription),
-        TEST(a_listeners_reading_answers_a_ping),
-        TEST(an_unanswered_ping_ends_the_subscription_of_a_listener),
-        TEST(a_thread_may_listen_before_there_is_a_subscription),
-        TEST(a_crowd_of_listeners_survives_every_fault),
-    };
-
-    return cmocka_run_group_tests_name("subscriber listen", tests, NULL, NULL);
-}
+UNIT_TESTS(setup_listeners, teardown)

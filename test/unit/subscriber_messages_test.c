@@ -19,10 +19,9 @@ static void expect_messages(struct rig *r, const char *const *texts, size_t coun
 
 /* ------------------------------------------------------------------ messages */
 
-static void messages_arrive_in_order(void **state)
+UNIT_TEST_ON(messages_arrive_in_order, struct rig *r)
 {
     static const char *const texts[] = {"first", "2", "third"};
-    struct rig *r = *state;
 
     fake_redis_answer(r->fake, "SUBSCRIBE", CONFIRMED MESSAGE(5, "first"));
     subscribed(r);
@@ -33,10 +32,9 @@ static void messages_arrive_in_order(void **state)
     close(server);
 }
 
-static void messages_arrive_over_an_odd_transport(void **state)
+UNIT_TEST_ON(messages_arrive_over_an_odd_transport, struct rig *r)
 {
     static const char *const texts[] = {"first", "2", "third"};
-    struct rig *r = *state;
 
     r->endpoint.transport = &odd_transport;
     subscribed(r);
@@ -45,11 +43,10 @@ static void messages_arrive_over_an_odd_transport(void **state)
     expect_messages(r, texts, 3);
 }
 
-static void a_message_may_come_in_pieces(void **state)
+UNIT_TEST_ON(a_message_may_come_in_pieces, struct rig *r)
 {
     static const char *const texts[] = {"whole"};
     static const char bytes[] = MESSAGE(5, "whole");
-    struct rig *r = *state;
 
     subscribed(r);
     int server = take_over(r);
@@ -62,10 +59,9 @@ static void a_message_may_come_in_pieces(void **state)
     close(server);
 }
 
-static void a_message_may_hold_any_bytes(void **state)
+UNIT_TEST_ON(a_message_may_hold_any_bytes, struct rig *r)
 {
     static const char bytes[] = MESSAGE(8, "\0\r\n*3\r\n\xff") MESSAGE(0, "");
-    struct rig *r = *state;
 
     subscribed(r);
     int server = take_over(r);
@@ -78,10 +74,9 @@ static void a_message_may_hold_any_bytes(void **state)
     close(server);
 }
 
-static void more_than_is_read_at_once_arrives_whole(void **state)
+UNIT_TEST_ON(more_than_is_read_at_once_arrives_whole, struct rig *r)
 {
     enum { COUNT = 1500 };
-    struct rig *r = *state;
     char bytes[COUNT * sizeof MESSAGE(6, "n-0000")];
     size_t used = 0;
 
@@ -99,7 +94,7 @@ static void more_than_is_read_at_once_arrives_whole(void **state)
     close(server);
 }
 
-static void other_replies_are_not_passed_on(void **state)
+UNIT_TEST_ON(other_replies_are_not_passed_on, struct rig *r)
 {
     static const char *const others[] = {
         PONG,
@@ -127,7 +122,6 @@ static void other_replies_are_not_passed_on(void **state)
         "*3\r\n$11\r\nunsubscribe\r\n$5\r\nother\r\n:1\r\n",
     };
     static const char *const texts[] = {"good"};
-    struct rig *r = *state;
     uint64_t serial = subscribed(r);
     int server = take_over(r);
 
@@ -144,7 +138,7 @@ static void other_replies_are_not_passed_on(void **state)
 }
 
 /* What came before it in the same packet is good. */
-static void a_malformed_reply_ends_the_subscription(void **state)
+UNIT_TEST_ON(a_malformed_reply_ends_the_subscription, struct rig *r)
 {
     static const char *const ends[] = {
         MESSAGE(1, "a") "-ERR what is that\r\n",
@@ -152,7 +146,6 @@ static void a_malformed_reply_ends_the_subscription(void **state)
         MESSAGE(1, "a") "*1000000000\r\n",
         MESSAGE(1, "a") "*3\r\n$11\r\nunsubscribe\r\n$9\r\ndibs:test\r\n:0\r\n",
     };
-    struct rig *r = *state;
     uint64_t last = subscribed(r);
 
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
@@ -165,9 +158,8 @@ static void a_malformed_reply_ends_the_subscription(void **state)
 }
 
 /* It breaks in the packet that confirms it: then there was a subscription, and it is lost. */
-static void a_subscription_that_breaks_at_once_was_still_made(void **state)
+UNIT_TEST_ON(a_subscription_that_breaks_at_once_was_still_made, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__error error;
     uint64_t serial;
 
@@ -183,20 +175,4 @@ static void a_subscription_that_breaks_at_once_was_still_made(void **state)
     assert_int_equal(subscribed(r), 2);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(messages_arrive_in_order),
-        TEST(messages_arrive_over_an_odd_transport),
-        TEST(a_message_may_come_in_pieces),
-        TEST(a_message_may_hold_any_bytes),
-        TEST(more_than_is_read_at_once_arrives_whole),
-        TEST(other_replies_are_not_passed_on),
-        TEST(a_malformed_reply_ends_the_subscription),
-        TEST(a_subscription_that_breaks_at_once_was_still_made),
-    };
-
-    return cmocka_run_group_tests_name("subscriber_messages", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

@@ -2,9 +2,8 @@
 #include "support/test.h"
 #include "unit/subscriber_setup.h"
 
-static void a_silent_subscription_is_pinged(void **state)
+UNIT_TEST_ON(a_silent_subscription_is_pinged, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t serial = subscribed(r);
     int64_t start = moved_clock_now(&r->clock);
 
@@ -25,10 +24,8 @@ static void a_silent_subscription_is_pinged(void **state)
     assert_int_equal(r->message_count, 0);
 }
 
-static void a_talking_server_is_not_pinged(void **state)
+UNIT_TEST_ON(a_talking_server_is_not_pinged, struct rig *r)
 {
-    struct rig *r = *state;
-
     subscribed(r);
     for (unsigned i = 1; i <= 3; i++) {
         moved_clock_advance(&r->clock, MS(SILENCE_MS) - 1);
@@ -55,9 +52,8 @@ static uint64_t ping_unanswered(struct rig *r)
     return serial;
 }
 
-static void an_unanswered_ping_ends_the_subscription(void **state)
+UNIT_TEST_ON(an_unanswered_ping_ends_the_subscription, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t serial = ping_unanswered(r);
 
     moved_clock_advance(&r->clock, 1);
@@ -70,9 +66,8 @@ static void an_unanswered_ping_ends_the_subscription(void **state)
 }
 
 /* An answer counts also if it is noticed at the last moment, because the scheduler's poll had not seen it. */
-static void anything_answers_a_ping(void **state)
+UNIT_TEST_ON(anything_answers_a_ping, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t serial = ping_unanswered(r);
 
     int server = take_over(r);
@@ -96,20 +91,19 @@ static void expect_ping_to_be_answered(struct rig *r, const char *refusal)
     assert_int_equal(serial_of(r), serial);
 }
 
-static void a_refused_ping_counts_as_an_answer(void **state)
+UNIT_TEST(a_refused_ping_counts_as_an_answer)
 {
     expect_ping_to_be_answered(*state, "-NOPERM this user has no permissions to run the 'ping' command\r\n");
 }
 
-static void an_unknown_ping_counts_as_an_answer(void **state)
+UNIT_TEST(an_unknown_ping_counts_as_an_answer)
 {
     expect_ping_to_be_answered(*state, "-ERR unknown command 'PING', with args beginning with: \r\n");
 }
 
 /* What did not fit into the socket is kept, and sent as soon as there is room. */
-static void a_ping_waits_for_room_in_the_socket(void **state)
+UNIT_TEST_ON(a_ping_waits_for_room_in_the_socket, struct rig *r)
 {
-    struct rig *r = *state;
     struct pollfd fd;
     int64_t deadline;
     char bytes[4096] = "";
@@ -136,16 +130,4 @@ static void a_ping_waits_for_room_in_the_socket(void **state)
     close(server);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_silent_subscription_is_pinged),          TEST(a_talking_server_is_not_pinged),
-        TEST(an_unanswered_ping_ends_the_subscription), TEST(anything_answers_a_ping),
-        TEST(a_refused_ping_counts_as_an_answer),       TEST(an_unknown_ping_counts_as_an_answer),
-        TEST(a_ping_waits_for_room_in_the_socket),
-    };
-
-    return cmocka_run_group_tests_name("subscriber_ping", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

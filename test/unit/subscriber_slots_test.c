@@ -67,20 +67,16 @@ static void pass(struct rig *r, int64_t ms)
     }
 }
 
-static void each_slot_has_a_channel_in_it(void **state)
+UNIT_TEST_ON(each_slot_has_a_channel_in_it, struct rig *r)
 {
-    struct rig *r = *state;
-
     assert_string_equal(channel_of(r, SLOT), CHANNEL);
     assert_string_equal(channel_of(r, OTHER), OTHER_CHANNEL);
     assert_int_equal(dibs__slot_of(CHANNEL, strlen(CHANNEL)), SLOT);
     assert_int_equal(dibs__slot_of(OTHER_CHANNEL, strlen(OTHER_CHANNEL)), OTHER);
 }
 
-static void a_slot_is_subscribed_to_once_it_is_wanted(void **state)
+UNIT_TEST_ON(a_slot_is_subscribed_to_once_it_is_wanted, struct rig *r)
 {
-    struct rig *r = *state;
-
     subscribed(r);
     attend_all(r);
     assert_int_equal(slot_of(r, SLOT), 0);
@@ -96,9 +92,8 @@ static void a_slot_is_subscribed_to_once_it_is_wanted(void **state)
     assert_int_equal(r->subscribed, 1); /* nobody relied on the slot before: nobody need ask again */
 }
 
-static void several_slots_are_subscribed_side_by_side(void **state)
+UNIT_TEST_ON(several_slots_are_subscribed_side_by_side, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t serial = standing(r);
 
     fake_redis_answer(r->fake, "SSUBSCRIBE " OTHER_CHANNEL, SUBSCRIBED(OTHER_CHANNEL));
@@ -111,10 +106,8 @@ static void several_slots_are_subscribed_side_by_side(void **state)
     assert_true(slot_of(r, SLOT) == serial);
 }
 
-static void messages_of_a_slot_arrive(void **state)
+UNIT_TEST_ON(messages_of_a_slot_arrive, struct rig *r)
 {
-    struct rig *r = *state;
-
     standing(r);
     fake_redis_publish(r->fake, PUSHED(CHANNEL, 5, "hello"));
     ATTEND_UNTIL(r, r->message_count == 1);
@@ -126,9 +119,8 @@ static void messages_of_a_slot_arrive(void **state)
 }
 
 /* The slot has moved, or the server became a replica. */
-static void all_users_are_told_when_the_server_ends_a_slot(void **state)
+UNIT_TEST_ON(all_users_are_told_when_the_server_ends_a_slot, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t serial = standing(r);
 
     assert_true(dibs__subscriber_confirm_slot(r->subscriber, SLOT, serial));
@@ -144,9 +136,8 @@ static void all_users_are_told_when_the_server_ends_a_slot(void **state)
 }
 
 /* The slot may have come back, so it is subscribed again after a pause, but not for ever. */
-static void an_ended_slot_is_subscribed_again_while_it_may_be_wanted(void **state)
+UNIT_TEST_ON(an_ended_slot_is_subscribed_again_while_it_may_be_wanted, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t serial = standing(r);
 
     fake_redis_publish(r->fake, ENDED(CHANNEL));
@@ -164,10 +155,8 @@ static void an_ended_slot_is_subscribed_again_while_it_may_be_wanted(void **stat
     assert_int_equal(fake_redis_accepted(r->fake), 1);
 }
 
-static void an_unwanted_slot_is_not_subscribed_for_ever(void **state)
+UNIT_TEST_ON(an_unwanted_slot_is_not_subscribed_for_ever, struct rig *r)
 {
-    struct rig *r = *state;
-
     fake_redis_answer(r->fake, "SSUBSCRIBE " CHANNEL, MOVED);
     subscribed(r);
     want(r, SLOT);
@@ -180,9 +169,8 @@ static void an_unwanted_slot_is_not_subscribed_for_ever(void **state)
     ATTEND_UNTIL(r, asked(r) == times + 1);
 }
 
-static void an_unused_slot_is_unsubscribed(void **state)
+UNIT_TEST_ON(an_unused_slot_is_unsubscribed, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t serial = standing(r);
 
     fake_redis_answer(r->fake, "SUNSUBSCRIBE", ENDED(CHANNEL));
@@ -201,10 +189,8 @@ static void an_unused_slot_is_unsubscribed(void **state)
 }
 
 /* An entry of the queue counts for half of a lease. */
-static void a_slot_is_kept_for_half_of_a_long_lease(void **state)
+UNIT_TEST_ON(a_slot_is_kept_for_half_of_a_long_lease, struct rig *r)
 {
-    struct rig *r = *state;
-
     standing(r);
     assert_true(dibs__subscriber_slot(r->subscriber, SLOT, 6 * KEPT_MS) != 0);
     pass(r, 3 * KEPT_MS - 1000);
@@ -213,9 +199,8 @@ static void a_slot_is_kept_for_half_of_a_long_lease(void **state)
     ATTEND_UNTIL(r, fake_redis_count(r->fake, "SUNSUBSCRIBE") == 1);
 }
 
-static void a_slot_wanted_while_it_ends_is_subscribed_again(void **state)
+UNIT_TEST_ON(a_slot_wanted_while_it_ends_is_subscribed_again, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t serial = standing(r);
 
     fake_redis_answer(r->fake, "SUNSUBSCRIBE", "");
@@ -232,9 +217,8 @@ static void a_slot_wanted_while_it_ends_is_subscribed_again(void **state)
     assert_int_equal(asked(r), 2);
 }
 
-static void a_new_link_subscribes_its_slots_again(void **state)
+UNIT_TEST_ON(a_new_link_subscribes_its_slots_again, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t serial = standing(r);
 
     fake_redis_cut(r->fake);
@@ -246,9 +230,8 @@ static void a_new_link_subscribes_its_slots_again(void **state)
     assert_false(dibs__subscriber_confirm_slot(r->subscriber, SLOT, serial));
 }
 
-static void a_distrusted_slot_is_replaced_after_growing_pauses(void **state)
+UNIT_TEST_ON(a_distrusted_slot_is_replaced_after_growing_pauses, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t serial = standing(r);
     int64_t began = moved_clock_now(&r->clock), pauses[4];
 
@@ -275,12 +258,11 @@ static void a_distrusted_slot_is_replaced_after_growing_pauses(void **state)
 }
 
 /* No answer about a slot ends the link; an answer to nothing that was asked does. */
-static void a_refused_slot_leaves_the_others(void **state)
+UNIT_TEST_ON(a_refused_slot_leaves_the_others, struct rig *r)
 {
     static const char *const refusals[] = {
         MOVED, "-ASK 5259 127.0.0.1:7000\r\n", "-CLUSTERDOWN Hash slot not served\r\n",
         "-NOPERM No permissions to access a channel\r\n", "-ERR unknown command\r\n"};
-    struct rig *r = *state;
     uint64_t serial = subscribed(r);
 
     want(r, SLOT);
@@ -296,17 +278,15 @@ static void a_refused_slot_leaves_the_others(void **state)
     assert_int_equal(fake_redis_accepted(r->fake), 1);
 }
 
-static void an_error_without_slots_ends_the_link(void **state)
+UNIT_TEST_ON(an_error_without_slots_ends_the_link, struct rig *r)
 {
-    struct rig *r = *state;
-
     subscribed(r);
     fake_redis_publish(r->fake, MOVED);
     ATTEND_UNTIL(r, serial_of(r) == 0);
 }
 
 /* Bytes that look like messages of slots, but are none. */
-static void nonsense_about_slots_changes_nothing(void **state)
+UNIT_TEST_ON(nonsense_about_slots_changes_nothing, struct rig *r)
 {
     static const char *const texts[] = {
         "*3\r\n$10\r\nssubscribe\r\n$-1\r\n:1\r\n",
@@ -318,7 +298,6 @@ static void nonsense_about_slots_changes_nothing(void **state)
         "*3\r\n:1\r\n:2\r\n:3\r\n",
         "*2\r\n$8\r\nsmessage\r\n" BULK CHANNEL "\r\n",
     };
-    struct rig *r = *state;
     uint64_t serial = standing(r);
 
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
@@ -330,27 +309,4 @@ static void nonsense_about_slots_changes_nothing(void **state)
     assert_int_equal(slot_of(r, OTHER), 0);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(each_slot_has_a_channel_in_it),
-        TEST(a_slot_is_subscribed_to_once_it_is_wanted),
-        TEST(several_slots_are_subscribed_side_by_side),
-        TEST(messages_of_a_slot_arrive),
-        TEST(all_users_are_told_when_the_server_ends_a_slot),
-        TEST(an_ended_slot_is_subscribed_again_while_it_may_be_wanted),
-        TEST(an_unwanted_slot_is_not_subscribed_for_ever),
-        TEST(an_unused_slot_is_unsubscribed),
-        TEST(a_slot_is_kept_for_half_of_a_long_lease),
-        TEST(a_slot_wanted_while_it_ends_is_subscribed_again),
-        TEST(a_new_link_subscribes_its_slots_again),
-        TEST(a_distrusted_slot_is_replaced_after_growing_pauses),
-        TEST(a_refused_slot_leaves_the_others),
-        TEST(an_error_without_slots_ends_the_link),
-        TEST(nonsense_about_slots_changes_nothing),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

@@ -4,11 +4,10 @@
 
 /* --------------------------------------------------------------- subscribing */
 
-static void a_subscriber_connects_only_when_wanted(void **state)
+UNIT_TEST_ON(a_subscriber_connects_only_when_wanted, struct rig *r)
 {
     static const char *const order[] = {"CLIENT SETNAME tester", "CLIENT ID", "INFO server",
                                         "CLIENT KILL ID 9223372036854775807", "SUBSCRIBE dibs:test"};
-    struct rig *r = *state;
 
     assert_true(deadline_of(r) == DIBS__NEVER);
     for (int i = 0; i < 10; i++)
@@ -30,10 +29,9 @@ static void a_subscriber_connects_only_when_wanted(void **state)
     assert_int_equal(r->commands, 5);
 }
 
-static void a_subscription_counts_only_once_confirmed(void **state)
+UNIT_TEST_ON(a_subscription_counts_only_once_confirmed, struct rig *r)
 {
     static const char *const others[] = {"+OK\r\n", "*3\r\n$9\r\nsubscribe\r\n$5\r\nother\r\n:1\r\n"};
-    struct rig *r = *state;
     struct dibs__error error;
     uint64_t serial;
 
@@ -50,10 +48,8 @@ static void a_subscription_counts_only_once_confirmed(void **state)
     subscribed(r);
 }
 
-static void a_confirmation_at_the_last_moment_is_in_time(void **state)
+UNIT_TEST_ON(a_confirmation_at_the_last_moment_is_in_time, struct rig *r)
 {
-    struct rig *r = *state;
-
     fake_redis_answer(r->fake, "SUBSCRIBE", "");
     serial_of(r);
     ATTEND_UNTIL(r, fake_redis_count(r->fake, "SUBSCRIBE") == 1);
@@ -66,9 +62,8 @@ static void a_confirmation_at_the_last_moment_is_in_time(void **state)
     close(server);
 }
 
-static void a_broken_subscription_is_made_again(void **state)
+UNIT_TEST_ON(a_broken_subscription_is_made_again, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t first = subscribed(r);
 
     fake_redis_cut(r->fake);
@@ -81,10 +76,8 @@ static void a_broken_subscription_is_made_again(void **state)
 }
 
 /* A server that ends each at once is not overrun. */
-static void a_broken_subscription_is_not_replaced_too_soon(void **state)
+UNIT_TEST_ON(a_broken_subscription_is_not_replaced_too_soon, struct rig *r)
 {
-    struct rig *r = *state;
-
     subscribed(r);
     fake_redis_cut(r->fake);
     ATTEND_UNTIL(r, serial_of(r) == 0);
@@ -96,10 +89,8 @@ static void a_broken_subscription_is_not_replaced_too_soon(void **state)
     assert_int_equal(pass_pause(r), 0);
 }
 
-static void a_subscription_ends_its_predecessor_first(void **state)
+UNIT_TEST_ON(a_subscription_ends_its_predecessor_first, struct rig *r)
 {
-    struct rig *r = *state;
-
     subscribed(r);
     fake_redis_cut(r->fake);
     subscribed_again(r);
@@ -109,10 +100,8 @@ static void a_subscription_ends_its_predecessor_first(void **state)
 }
 
 /* Failed tries since then do not make the subscriber forget its predecessor. */
-static void the_predecessor_of_a_failed_try_is_ended_too(void **state)
+UNIT_TEST_ON(the_predecessor_of_a_failed_try_is_ended_too, struct rig *r)
 {
-    struct rig *r = *state;
-
     subscribed(r);
     fake_redis_answer(r->fake, "INFO", "-LOADING not yet\r\n");
     fake_redis_cut(r->fake);
@@ -126,10 +115,8 @@ static void the_predecessor_of_a_failed_try_is_ended_too(void **state)
 }
 
 /* The server may have subscribed it nevertheless. */
-static void an_unconfirmed_predecessor_is_ended_too(void **state)
+UNIT_TEST_ON(an_unconfirmed_predecessor_is_ended_too, struct rig *r)
 {
-    struct rig *r = *state;
-
     fake_redis_answer(r->fake, "SUBSCRIBE", "");
     serial_of(r);
     ATTEND_UNTIL(r, fake_redis_count(r->fake, "SUBSCRIBE") == 1);
@@ -144,9 +131,8 @@ static void an_unconfirmed_predecessor_is_ended_too(void **state)
 
 /* ------------------------------------------------------------------- waiting */
 
-static void a_confirmed_subscription_wakes_its_waiters(void **state)
+UNIT_TEST_ON(a_confirmed_subscription_wakes_its_waiters, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__error error;
     struct waiter w;
     uint64_t again = 0;
@@ -161,9 +147,8 @@ static void a_confirmed_subscription_wakes_its_waiters(void **state)
     assert_int_equal(again, serial);
 }
 
-static void a_waiter_for_the_next_subscription_gets_the_next(void **state)
+UNIT_TEST_ON(a_waiter_for_the_next_subscription_gets_the_next, struct rig *r)
 {
-    struct rig *r = *state;
     struct waiter w;
     uint64_t first = subscribed(r);
 
@@ -175,9 +160,8 @@ static void a_waiter_for_the_next_subscription_gets_the_next(void **state)
     assert_int_equal(w.serial, second);
 }
 
-static void a_wait_for_a_subscription_ends_at_its_deadline(void **state)
+UNIT_TEST_ON(a_wait_for_a_subscription_ends_at_its_deadline, struct rig *r)
 {
-    struct rig *r = *state;
     struct waiter w;
 
     begin(&w, r, after(r, 50));
@@ -187,9 +171,8 @@ static void a_wait_for_a_subscription_ends_at_its_deadline(void **state)
     expect_failed(&w, DIBS_UNAVAILABLE);
 }
 
-static void a_failed_subscription_is_told_to_its_waiters(void **state)
+UNIT_TEST_ON(a_failed_subscription_is_told_to_its_waiters, struct rig *r)
 {
-    struct rig *r = *state;
     struct waiter w;
 
     fake_redis_refuse(r->fake, true);
@@ -199,9 +182,8 @@ static void a_failed_subscription_is_told_to_its_waiters(void **state)
 }
 
 /* An earlier failure says nothing about the present; the next try does, or the deadline ends the wait. */
-static void an_earlier_failure_is_told_only_at_the_deadline(void **state)
+UNIT_TEST_ON(an_earlier_failure_is_told_only_at_the_deadline, struct rig *r)
 {
-    struct rig *r = *state;
     struct waiter w;
 
     fake_redis_answer(r->fake, "SUBSCRIBE", "-ERR not now\r\n");
@@ -221,9 +203,8 @@ static void an_earlier_failure_is_told_only_at_the_deadline(void **state)
 }
 
 /* The next try is seconds away: no thread waits for it. */
-static void a_denied_channel_right_is_told_at_once(void **state)
+UNIT_TEST_ON(a_denied_channel_right_is_told_at_once, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__error error;
     uint64_t serial;
 
@@ -260,9 +241,8 @@ static void *run_crowd(void *arg)
     return NULL;
 }
 
-static void many_threads_may_wait_for_and_distrust_a_subscription(void **state)
+UNIT_TEST_ON(many_threads_may_wait_for_and_distrust_a_subscription, struct rig *r)
 {
-    struct rig *r = *state;
     struct crowd crowd = {.r = r, .left = THREADS};
     pthread_t threads[THREADS];
 
@@ -280,27 +260,4 @@ static void many_threads_may_wait_for_and_distrust_a_subscription(void **state)
     assert_int_equal(crowd.right, THREADS * ROUNDS);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_subscriber_connects_only_when_wanted),
-        TEST(a_subscription_counts_only_once_confirmed),
-        TEST(a_confirmation_at_the_last_moment_is_in_time),
-        TEST(a_broken_subscription_is_made_again),
-        TEST(a_broken_subscription_is_not_replaced_too_soon),
-        TEST(a_subscription_ends_its_predecessor_first),
-        TEST(the_predecessor_of_a_failed_try_is_ended_too),
-        TEST(an_unconfirmed_predecessor_is_ended_too),
-        TEST(a_confirmed_subscription_wakes_its_waiters),
-        TEST(a_waiter_for_the_next_subscription_gets_the_next),
-        TEST(a_wait_for_a_subscription_ends_at_its_deadline),
-        TEST(a_failed_subscription_is_told_to_its_waiters),
-        TEST(an_earlier_failure_is_told_only_at_the_deadline),
-        TEST(a_denied_channel_right_is_told_at_once),
-        TEST(many_threads_may_wait_for_and_distrust_a_subscription),
-    };
-
-    return cmocka_run_group_tests_name("subscriber", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

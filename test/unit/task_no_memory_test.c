@@ -139,7 +139,7 @@ static bool leaves_nothing(long nth)
     return true;
 }
 
-static void each_allocation_of_a_tasks_cycle_fails_once(void **state)
+UNIT_TEST(each_allocation_of_a_tasks_cycle_fails_once)
 {
     long nth = 1;
 
@@ -202,7 +202,7 @@ static bool completes_with(dibs_runtime *rt, long nth)
     return failed;
 }
 
-static void begun_calls_complete_without_memory(void **state)
+UNIT_TEST(begun_calls_complete_without_memory)
 {
     dibs_runtime *rt = open_one();
     int in_row = 0;
@@ -236,7 +236,7 @@ static void enter_and_leave(void *arg)
 }
 
 /* Also on a thread that has never called dibs before. */
-static void entering_a_task_needs_no_memory(void **state)
+UNIT_TEST(entering_a_task_needs_no_memory)
 {
     dibs_runtime *rt = open_one();
     struct visit v = {.task = task_of_runtime(rt)};
@@ -249,13 +249,4 @@ static void entering_a_task_needs_no_memory(void **state)
     dibs_close(rt);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_allocation_of_a_tasks_cycle_fails_once),
-        cmocka_unit_test(begun_calls_complete_without_memory),
-        cmocka_unit_test(entering_a_task_needs_no_memory),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, NULL)

@@ -15,11 +15,8 @@ static const dibs_lock_options fair = {.flags = DIBS_FAIR}, no_reentry = {.flags
 
 /* --------------------------------------------------------------- whose the calls are */
 
-static void two_tasks_exclude_each_other_also_on_one_thread(void **state)
+UNIT_TEST_ON(two_tasks_exclude_each_other_also_on_one_thread, stage *s)
 {
-    stage *s = *state;
-
-    stage_open(s, LEASE);
     dibs_task *one = task_of_runtime(s->rt), *two = task_of_runtime(s->rt);
     assert_status(DIBS_OK, dibs_task_enter(one));
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -39,13 +36,11 @@ static void two_tasks_exclude_each_other_also_on_one_thread(void **state)
     dibs_task_free(two);
 }
 
-static void a_task_moves_from_thread_to_thread_with_its_holds(void **state)
+UNIT_TEST_ON(a_task_moves_from_thread_to_thread_with_its_holds, stage *s)
 {
-    stage *s = *state;
     actor *other = actor_start();
     dibs_hold hold;
 
-    stage_open(s, LEASE);
     dibs_task *task = task_of_runtime(s->rt);
     assert_status(DIBS_OK, dibs_task_enter(task));
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -67,12 +62,10 @@ static void a_task_moves_from_thread_to_thread_with_its_holds(void **state)
 }
 
 /* Each call of that runtime, while the thread holds the same name itself. */
-static void the_holds_of_the_thread_are_untouched(void **state)
+UNIT_TEST_ON(the_holds_of_the_thread_are_untouched, stage *s)
 {
-    stage *s = *state;
     dibs_hold hold;
 
-    stage_open(s, LEASE);
     dibs_task *task = task_of_runtime(s->rt);
     assert_status(DIBS_OK, dibs_lock(s->rt, "own"));
     assert_status(DIBS_OK, dibs_lock(s->rt, "own"));
@@ -100,10 +93,8 @@ static void the_holds_of_the_thread_are_untouched(void **state)
     assert_int_equal(stats_of(s->rt).holds, 0);
 }
 
-static void a_call_concerns_the_innermost_task_of_its_runtime(void **state)
+UNIT_TEST_WITH(a_call_concerns_the_innermost_task_of_its_runtime, stage_setup, stage_teardown, stage *s)
 {
-    stage *s = *state;
-
     s->url = "mem:tasks";
     stage_open(s, LEASE);
     dibs_runtime *second = stage_open_another(s, LEASE);
@@ -131,12 +122,10 @@ static void a_call_concerns_the_innermost_task_of_its_runtime(void **state)
 
 /* -------------------------------------------------------------------- entering */
 
-static void an_entered_task_is_busy(void **state)
+UNIT_TEST_ON(an_entered_task_is_busy, stage *s)
 {
-    stage *s = *state;
     actor *other = actor_start();
 
-    stage_open(s, LEASE);
     dibs_task *task = task_of_runtime(s->rt);
     assert_status(DIBS_OK, dibs_task_enter(task));
     assert_status(DIBS_BUSY, dibs_task_enter(task));
@@ -152,13 +141,11 @@ static void an_entered_task_is_busy(void **state)
     dibs_task_free(task);
 }
 
-static void tasks_are_left_in_the_opposite_order(void **state)
+UNIT_TEST_ON(tasks_are_left_in_the_opposite_order, stage *s)
 {
     enum { DEPTH = 5 };
-    stage *s = *state;
     dibs_task *tasks[DEPTH];
 
-    stage_open(s, LEASE);
     for (int i = 0; i < DEPTH; i++) {
         tasks[i] = task_of_runtime(s->rt);
         assert_status(DIBS_OK, dibs_task_enter(tasks[i]));
@@ -175,12 +162,10 @@ static void tasks_are_left_in_the_opposite_order(void **state)
         dibs_task_free(tasks[i]);
 }
 
-static void a_thread_that_ends_leaves_its_tasks_whose_holds_stay(void **state)
+UNIT_TEST_ON(a_thread_that_ends_leaves_its_tasks_whose_holds_stay, stage *s)
 {
     void (*const ends[])(actor *) = {actor_end, actor_exit, actor_cancel};
-    stage *s = *state;
 
-    stage_open(s, LEASE);
     dibs_task *outer = task_of_runtime(s->rt), *inner = task_of_runtime(s->rt);
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
         actor *a = actor_start();
@@ -201,13 +186,11 @@ static void a_thread_that_ends_leaves_its_tasks_whose_holds_stay(void **state)
     assert_int_equal(stats_of(s->rt).leases, 0);
 }
 
-static void entering_works_after_shutdown_and_close_so_that_a_loss_can_be_read(void **state)
+UNIT_TEST_ON(entering_works_after_shutdown_and_close_so_that_a_loss_can_be_read, stage *s)
 {
-    stage *s = *state;
     dibs_task *none = (dibs_task *)s;
     dibs_hold hold;
 
-    stage_open(s, LEASE);
     dibs_task *task = task_of_runtime(s->rt);
     assert_status(DIBS_OK, dibs_task_enter(task));
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -239,11 +222,8 @@ static void entering_works_after_shutdown_and_close_so_that_a_loss_can_be_read(v
 
 /* ---------------------------------------------------------------------- cancel */
 
-static void a_cancelled_task_keeps_what_it_holds_and_acquires_no_more(void **state)
+UNIT_TEST_ON(a_cancelled_task_keeps_what_it_holds_and_acquires_no_more, stage *s)
 {
-    stage *s = *state;
-
-    stage_open(s, LEASE);
     dibs_task *task = task_of_runtime(s->rt);
     assert_status(DIBS_OK, dibs_task_enter(task));
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -296,7 +276,7 @@ static bool is_contended(void *arg)
  * The task waits behind a thread of this process, for its turn; behind another process, in the store's queue; or
  * fairly.
  */
-static void a_cancel_ends_a_tasks_wait_at_once(void **state)
+UNIT_TEST_WITH(a_cancel_ends_a_tasks_wait_at_once, stage_setup, stage_teardown, stage *s)
 {
     static const struct {
         bool elsewhere;
@@ -304,7 +284,6 @@ static void a_cancel_ends_a_tasks_wait_at_once(void **state)
     } cases[] = {{false, NULL}, {true, NULL}, {true, &fair}};
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        stage *s = *state;
         actor *waiter = actor_start();
         s->url = "mem:tasks";
         dibs_runtime *holder = stage_open_another(s, LEASE);
@@ -331,10 +310,9 @@ static void a_cancel_ends_a_tasks_wait_at_once(void **state)
 }
 
 /* A waiter of this process behind a cancelled one still gets the lock. */
-static void a_cancelled_tasks_rivals_go_on_waiting(void **state)
+UNIT_TEST_WITH(a_cancelled_tasks_rivals_go_on_waiting, stage_setup, stage_teardown, stage *s)
 {
     enum { CROWD = 8 };
-    stage *s = *state;
     actor *crowd[CROWD];
     dibs_task *tasks[CROWD];
 
@@ -375,12 +353,10 @@ static bool nothing_is_left(void *arg)
     return stats.holds == 0 && stats.leases == 0;
 }
 
-static void freeing_a_task_releases_every_hold(void **state)
+UNIT_TEST_ON(freeing_a_task_releases_every_hold, stage *s)
 {
-    stage *s = *state;
     char name[16];
 
-    stage_open(s, LEASE);
     dibs_task *task = task_of_runtime(s->rt);
     assert_status(DIBS_OK, dibs_task_enter(task));
     for (int i = 0; i < 100; i++) {
@@ -399,12 +375,11 @@ static void freeing_a_task_releases_every_hold(void **state)
     assert_int_equal(stats_of(s->rt).orphaned, 0);
 }
 
-static void freeing_a_task_leaves_it_wherever_it_is_nested(void **state)
+UNIT_TEST_WITH(freeing_a_task_leaves_it_wherever_it_is_nested, stage_setup, stage_teardown, stage *s)
 {
     enum { DEPTH = 3 };
 
     for (int freed = 0; freed < DEPTH; freed++) {
-        stage *s = *state;
         dibs_task *tasks[DEPTH];
         stage_open(s, LEASE);
         assert_status(DIBS_OK, dibs_lock(s->rt, "own"));
@@ -427,11 +402,8 @@ static void freeing_a_task_leaves_it_wherever_it_is_nested(void **state)
     }
 }
 
-static void a_task_may_be_freed_after_close(void **state)
+UNIT_TEST_ON(a_task_may_be_freed_after_close, stage *s)
 {
-    stage *s = *state;
-
-    stage_open(s, LEASE);
     dibs_task *held = task_of_runtime(s->rt), *entered = task_of_runtime(s->rt), *idle = task_of_runtime(s->rt);
     assert_status(DIBS_OK, dibs_task_enter(held));
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -446,10 +418,8 @@ static void a_task_may_be_freed_after_close(void **state)
 }
 
 /* The store does not answer; dibs_task_free does not wait for it, and the name is free in the end. */
-static void freeing_a_task_does_not_wait_for_the_store(void **state)
+UNIT_TEST_WITH(freeing_a_task_does_not_wait_for_the_store, stage_setup, stage_teardown, stage *s)
 {
-    stage *s = *state;
-
     s->url = "mem:tasks";
     stage_open(s, LEASE);
     dibs_runtime *other = stage_open_another(s, LEASE);
@@ -465,12 +435,10 @@ static void freeing_a_task_does_not_wait_for_the_store(void **state)
 
 /* --------------------------------------------------------------------- as threads */
 
-static void a_tasks_loss_is_told_as_an_event(void **state)
+UNIT_TEST_ON(a_tasks_loss_is_told_as_an_event, stage *s)
 {
-    stage *s = *state;
     static const dibs_lock_options fixed = {.flags = DIBS_FIXED_LEASE};
 
-    stage_open(s, LEASE);
     dibs_task *task = task_of_runtime(s->rt);
     assert_status(DIBS_OK, dibs_task_enter(task));
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
@@ -488,9 +456,8 @@ static void a_tasks_loss_is_told_as_an_event(void **state)
     assert_int_equal(events_count(&s->events, DIBS_EVENT_LOST, NULL), 1);
 }
 
-static void a_lease_is_handed_from_task_to_task(void **state)
+UNIT_TEST_WITH(a_lease_is_handed_from_task_to_task, stage_setup, stage_teardown, stage *s)
 {
-    stage *s = *state;
     actor *waiter = actor_start();
 
     s->settings.handoff_ms = 10;
@@ -514,12 +481,10 @@ static void a_lease_is_handed_from_task_to_task(void **state)
     actor_end(waiter);
 }
 
-static void task_calls_refuse_null_or_do_nothing(void **state)
+UNIT_TEST_ON(task_calls_refuse_null_or_do_nothing, stage *s)
 {
-    stage *s = *state;
     dibs_task *task = (dibs_task *)s;
 
-    stage_open(s, LEASE);
     assert_status(DIBS_INVALID, dibs_task_new(NULL, &task));
     assert_null(task);
     assert_status(DIBS_INVALID, dibs_task_new(s->rt, NULL));
@@ -530,7 +495,7 @@ static void task_calls_refuse_null_or_do_nothing(void **state)
     dibs_task_free(NULL);
 }
 
-static void the_cancelled_status_is_numbered_last(void **state)
+UNIT_TEST_WITH(the_cancelled_status_is_numbered_last, NULL, NULL, void *none)
 {
     assert_int_equal(DIBS_CANCELLED, DIBS_OVERFLOW + 1);
     assert_string_equal(dibs_status_name(DIBS_CANCELLED), "DIBS_CANCELLED");
@@ -538,31 +503,4 @@ static void the_cancelled_status_is_numbered_last(void **state)
     assert_non_null(strstr(dibs_status_text(DIBS_LOST), "thread or task"));
 }
 
-#define STAGE(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        STAGE(two_tasks_exclude_each_other_also_on_one_thread),
-        STAGE(a_task_moves_from_thread_to_thread_with_its_holds),
-        STAGE(the_holds_of_the_thread_are_untouched),
-        STAGE(a_call_concerns_the_innermost_task_of_its_runtime),
-        STAGE(an_entered_task_is_busy),
-        STAGE(tasks_are_left_in_the_opposite_order),
-        STAGE(a_thread_that_ends_leaves_its_tasks_whose_holds_stay),
-        STAGE(entering_works_after_shutdown_and_close_so_that_a_loss_can_be_read),
-        STAGE(a_cancelled_task_keeps_what_it_holds_and_acquires_no_more),
-        STAGE(a_cancel_ends_a_tasks_wait_at_once),
-        STAGE(a_cancelled_tasks_rivals_go_on_waiting),
-        STAGE(freeing_a_task_releases_every_hold),
-        STAGE(freeing_a_task_leaves_it_wherever_it_is_nested),
-        STAGE(a_task_may_be_freed_after_close),
-        STAGE(freeing_a_task_does_not_wait_for_the_store),
-        STAGE(a_tasks_loss_is_told_as_an_event),
-        STAGE(a_lease_is_handed_from_task_to_task),
-        STAGE(task_calls_refuse_null_or_do_nothing),
-        cmocka_unit_test(the_cancelled_status_is_numbered_last),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(stage_setup_open, stage_teardown)

@@ -249,10 +249,8 @@ static void expect_refused(struct scene *s)
 }
 
 /* The process stood still for longer than that takes; then all is there. */
-static void what_the_server_told_in_time_counts_though_it_is_read_late(void **state)
+UNIT_TEST_ON(what_the_server_told_in_time_counts_though_it_is_read_late, struct scene *s)
 {
-    struct scene *s = *state;
-
     probing(s);
     fake_redis_publish(s->fake, PROBE_TOLD);
     pause_ms(50); /* until it is in the socket */
@@ -260,10 +258,8 @@ static void what_the_server_told_in_time_counts_though_it_is_read_late(void **st
     ATTEND_UNTIL(s, s->turned_on == 1);
 }
 
-static void nothing_is_tracked_before_it_is_wanted(void **state)
+UNIT_TEST_ON(nothing_is_tracked_before_it_is_wanted, struct scene *s)
 {
-    struct scene *s = *state;
-
     ATTEND_UNTIL(s, asked(s, "INFO cluster") > 0);
     attend_a_while(s);
     assert_int_equal(asked(s, "CLIENT TRACKING"), 0);
@@ -271,7 +267,7 @@ static void nothing_is_tracked_before_it_is_wanted(void **state)
     assert_int_equal(s->turned_on, 0);
 }
 
-static void a_probe_is_written_and_must_be_told_of(void **state)
+UNIT_TEST(a_probe_is_written_and_must_be_told_of)
 {
     struct scene *s = *state;
     char begin[64], end[80];
@@ -300,10 +296,8 @@ static void a_probe_is_written_and_must_be_told_of(void **state)
     assert_int_equal(s->change_count, 0);
 }
 
-static void a_probe_may_be_told_of_before_it_is_answered(void **state)
+UNIT_TEST_ON(a_probe_may_be_told_of_before_it_is_answered, struct scene *s)
 {
-    struct scene *s = *state;
-
     fake_redis_answer(s->fake, "SUBSCRIBE __redis__:invalidate", ""); /* the test confirms, once replies are held */
     look(s, 1);
     ATTEND_UNTIL(s, asked(s, "SUBSCRIBE __redis__:invalidate") == 1);
@@ -319,7 +313,7 @@ static void a_probe_may_be_told_of_before_it_is_answered(void **state)
 }
 
 /* Messages of another key, or of all keys. */
-static void a_message_of_another_key_does_not_confirm_the_probe(void **state)
+UNIT_TEST(a_message_of_another_key_does_not_confirm_the_probe)
 {
     struct scene *s = *state;
 
@@ -333,10 +327,8 @@ static void a_message_of_another_key_does_not_confirm_the_probe(void **state)
 }
 
 /* Where all keys are deleted before the server has told of the probe's, it tells of all in its place. */
-static void a_probe_that_was_flushed_is_written_again(void **state)
+UNIT_TEST_ON(a_probe_that_was_flushed_is_written_again, struct scene *s)
 {
-    struct scene *s = *state;
-
     probing(s);
     fake_redis_publish(s->fake, CHANGE("*-1\r\n"));
     ATTEND_UNTIL(s, asked(s, "SET " PROBE) == 2 && s->store->tracking.unanswered == 0);
@@ -351,7 +343,7 @@ static void a_probe_that_was_flushed_is_written_again(void **state)
 }
 
 /* A proxy may swallow the messages. */
-static void without_a_message_in_time_tracking_is_not_relied_on(void **state)
+UNIT_TEST(without_a_message_in_time_tracking_is_not_relied_on)
 {
     struct scene *s = *state;
     struct pollfd fds[FDS_MOST];
@@ -369,7 +361,7 @@ static void without_a_message_in_time_tracking_is_not_relied_on(void **state)
     assert_int_equal(asked(s, "CLIENT TRACKING OFF"), 1);
 }
 
-static void each_command_of_the_probe_may_be_refused(void **state)
+UNIT_TEST(each_command_of_the_probe_may_be_refused)
 {
     static const char *const commands[] = {"CLIENT TRACKING ON REDIRECT 77", "EXISTS " PROBE, "SET " PROBE,
                                            "CLIENT TRACKING ON REDIRECT 77 OPTOUT NOLOOP"};
@@ -387,20 +379,16 @@ static void each_command_of_the_probe_may_be_refused(void **state)
     }
 }
 
-static void an_old_server_is_not_asked_to_track(void **state)
+UNIT_TEST_ON(an_old_server_is_not_asked_to_track, struct scene *s)
 {
-    struct scene *s = *state;
-
     fake_redis_answer(s->fake, "INFO server", INFO_OF("7.0.4"));
     look(s, 1);
     expect_refused(s);
     assert_int_equal(asked(s, "CLIENT TRACKING"), 0);
 }
 
-static void without_the_right_to_hear_nothing_is_tracked(void **state)
+UNIT_TEST_ON(without_the_right_to_hear_nothing_is_tracked, struct scene *s)
 {
-    struct scene *s = *state;
-
     fake_redis_answer(s->fake, "SUBSCRIBE __redis__:invalidate", NOPERM);
     look(s, 1);
     ATTEND_UNTIL(s, asked(s, "SUBSCRIBE __redis__:invalidate") == 1);
@@ -414,10 +402,8 @@ static void without_the_right_to_hear_nothing_is_tracked(void **state)
 
 /* ------------------------------------------------------------------- looks */
 
-static void a_look_tells_which_locks_are_still_held(void **state)
+UNIT_TEST_ON(a_look_tells_which_locks_are_still_held, struct scene *s)
 {
-    struct scene *s = *state;
-
     turn_on(s);
     fake_redis_answer(s->fake, "MGET", "*3\r\n$2\r\nta\r\n$-1\r\n$2\r\nxx\r\n");
     look(s, 3);
@@ -426,7 +412,7 @@ static void a_look_tells_which_locks_are_still_held(void **state)
     assert_int_equal(asked(s, "MGET"), 1);
 }
 
-static void a_malformed_reply_to_a_look_tells_nothing(void **state)
+UNIT_TEST_ON(a_malformed_reply_to_a_look_tells_nothing, struct scene *s)
 {
     static const char *const replies[] = {"*2\r\n$2\r\nta\r\n$2\r\ntb\r\n",
                                           "*4\r\n$2\r\nta\r\n$2\r\ntb\r\n$2\r\ntc\r\n$2\r\ntd\r\n",
@@ -434,7 +420,6 @@ static void a_malformed_reply_to_a_look_tells_nothing(void **state)
                                           "*-1\r\n",
                                           ":3\r\n",
                                           "$2\r\nta\r\n"};
-    struct scene *s = *state;
 
     turn_on(s);
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
@@ -448,10 +433,8 @@ static void a_malformed_reply_to_a_look_tells_nothing(void **state)
     assert_int_equal(s->turned_off, 0);
 }
 
-static void locks_of_a_refused_look_are_looked_at_one_by_one(void **state)
+UNIT_TEST_ON(locks_of_a_refused_look_are_looked_at_one_by_one, struct scene *s)
 {
-    struct scene *s = *state;
-
     turn_on(s);
     fake_redis_answer(s->fake, "MGET lock:a", "*1\r\n$2\r\nta\r\n");
     fake_redis_answer(s->fake, "MGET lock:a lock:b", "-CROSSSLOT apart\r\n");
@@ -462,10 +445,8 @@ static void locks_of_a_refused_look_are_looked_at_one_by_one(void **state)
     assert_int_equal(asked(s, "MGET"), 4);
 }
 
-static void a_look_whose_link_breaks_is_not_answered(void **state)
+UNIT_TEST_ON(a_look_whose_link_breaks_is_not_answered, struct scene *s)
 {
-    struct scene *s = *state;
-
     turn_on(s);
     fake_redis_hold(s->fake, true);
     begin_look(s, 3);
@@ -478,10 +459,8 @@ static void a_look_whose_link_breaks_is_not_answered(void **state)
 }
 
 /* A key read for an older subscription will bring no message. */
-static void a_look_for_an_older_subscription_counts_for_nothing(void **state)
+UNIT_TEST_ON(a_look_for_an_older_subscription_counts_for_nothing, struct scene *s)
 {
-    struct scene *s = *state;
-
     turn_on(s);
     fake_redis_answer(s->fake, "MGET", "*3\r\n$2\r\nta\r\n$-1\r\n$2\r\nxx\r\n");
     fake_redis_hold(s->fake, true);
@@ -514,10 +493,8 @@ static void await_second_probe(struct scene *s)
     }
 }
 
-static void a_new_connection_is_probed_again(void **state)
+UNIT_TEST_ON(a_new_connection_is_probed_again, struct scene *s)
 {
-    struct scene *s = *state;
-
     turn_on(s);
     uint64_t on = s->base->ops->tell_when_free(s->base, "a", 0);
     assert_true(on > 0);
@@ -535,10 +512,8 @@ static void a_new_connection_is_probed_again(void **state)
     assert_true(s->base->ops->tell_when_free(s->base, "a", on) > on);
 }
 
-static void a_refused_probe_concerns_its_connection_alone(void **state)
+UNIT_TEST_ON(a_refused_probe_concerns_its_connection_alone, struct scene *s)
 {
-    struct scene *s = *state;
-
     fake_redis_answer(s->fake, "CLIENT TRACKING", NOPERM);
     look(s, 1);
     expect_refused(s);
@@ -551,10 +526,8 @@ static void a_refused_probe_concerns_its_connection_alone(void **state)
 }
 
 /* A recall may come when no thread listens. */
-static void a_lease_that_may_be_kept_is_heard_by_the_scheduler(void **state)
+UNIT_TEST_ON(a_lease_that_may_be_kept_is_heard_by_the_scheduler, struct scene *s)
 {
-    struct scene *s = *state;
-
     assert_false(atomic_load(&s->store->subscriber->unheard));
     assert_false(s->base->ops->can_keep(s->base, "a"));
     assert_true(atomic_load(&s->store->subscriber->unheard));
@@ -565,7 +538,7 @@ static void a_lease_that_may_be_kept_is_heard_by_the_scheduler(void **state)
     assert_true(s->base->ops->can_keep(s->base, "a"));
 }
 
-static void a_refusal_that_may_pass_is_tried_again_later(void **state)
+UNIT_TEST(a_refusal_that_may_pass_is_tried_again_later)
 {
     struct scene *s = *state;
 
@@ -588,7 +561,7 @@ static void *on_redirected(void *context, bool ask, unsigned slot, const char *h
 }
 
 /* Of a node of a cluster: another name, which is there, gives the next probe its key. */
-static void a_probe_whose_slot_has_moved_is_given_up_for_another(void **state)
+UNIT_TEST(a_probe_whose_slot_has_moved_is_given_up_for_another)
 {
     static const struct dibs__node_hooks hooks = {.redirected = on_redirected};
     struct scene *s = *state;
@@ -612,10 +585,8 @@ static void a_probe_whose_slot_has_moved_is_given_up_for_another(void **state)
 
 /* ----------------------------------------------------------- foreign locks */
 
-static void a_foreign_lock_is_read_once_and_told_when_free(void **state)
+UNIT_TEST_ON(a_foreign_lock_is_read_once_and_told_when_free, struct scene *s)
 {
-    struct scene *s = *state;
-
     assert_true(s->base->ops->tell_when_free(s->base, "a", 0) == 0); /* nothing is tracked yet */
     ATTEND_UNTIL(s, asked(s, "SET " PROBE) == 1);
     fake_redis_answer(s->fake, "GET lock:a", "$7\r\nforeign\r\n");
@@ -635,10 +606,8 @@ static void a_foreign_lock_is_read_once_and_told_when_free(void **state)
 }
 
 /* The lock may have been released before it was read: then no message comes. */
-static void a_foreign_lock_that_is_read_and_free_is_told_at_once(void **state)
+UNIT_TEST_ON(a_foreign_lock_that_is_read_and_free_is_told_at_once, struct scene *s)
 {
-    struct scene *s = *state;
-
     turn_on(s);
     fake_redis_answer(s->fake, "GET lock:b", "$-1\r\n");
     assert_true(s->base->ops->tell_when_free(s->base, "b", 0) > 0);
@@ -647,10 +616,8 @@ static void a_foreign_lock_that_is_read_and_free_is_told_at_once(void **state)
     assert_int_equal(atomic_load(&s->counters.invalidations), 0);
 }
 
-static void a_foreign_lock_may_be_read_when_the_link_breaks(void **state)
+UNIT_TEST_ON(a_foreign_lock_may_be_read_when_the_link_breaks, struct scene *s)
 {
-    struct scene *s = *state;
-
     turn_on(s);
     fake_redis_hold(s->fake, true);
     assert_true(s->base->ops->tell_when_free(s->base, "b", 0) > 0);
@@ -665,11 +632,10 @@ static void a_foreign_lock_may_be_read_when_the_link_breaks(void **state)
 
 /* ---------------------------------------------------------------- messages */
 
-static void changes_of_lock_names_are_told_and_of_other_keys_are_not(void **state)
+UNIT_TEST_ON(changes_of_lock_names_are_told_and_of_other_keys_are_not, struct scene *s)
 {
     static const char with_nul[] = "lock:a\0b";
     char longest[5 + DIBS_NAME_MAX + 2] = "lock:";
-    struct scene *s = *state;
 
     turn_on(s);
     fake_redis_publish(s->fake, CHANGE("*4\r\n$6\r\nlock:x\r\n$7\r\nother:x\r\n$5\r\nlock:\r\n$4\r\nlock\r\n"));
@@ -692,9 +658,8 @@ static void changes_of_lock_names_are_told_and_of_other_keys_are_not(void **stat
 /* ------------------------------------------------------------------ memory */
 
 /* The nth allocation of a look fails: the look still ends, and no lock counts as watched. */
-static void without_memory_a_look_ends_without_an_answer(void **state)
+UNIT_TEST_ON(without_memory_a_look_ends_without_an_answer, struct scene *s)
 {
-    struct scene *s = *state;
     unsigned failed = 0;
 
     turn_on(s);
@@ -715,10 +680,8 @@ static void without_memory_a_look_ends_without_an_answer(void **state)
     expect_found(DIBS__WATCHED, DIBS__GONE, DIBS__WATCHED);
 }
 
-static void without_memory_nobody_is_told_of_a_foreign_lock(void **state)
+UNIT_TEST_ON(without_memory_nobody_is_told_of_a_foreign_lock, struct scene *s)
 {
-    struct scene *s = *state;
-
     turn_on(s);
     fails_here = CAN_FAIL;
     fail_at = CAN_FAIL;
@@ -727,38 +690,4 @@ static void without_memory_nobody_is_told_of_a_foreign_lock(void **state)
     assert_true(s->base->ops->tell_when_free(s->base, "a", 0) > 0);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(what_the_server_told_in_time_counts_though_it_is_read_late),
-        TEST(nothing_is_tracked_before_it_is_wanted),
-        TEST(a_probe_is_written_and_must_be_told_of),
-        TEST(a_probe_may_be_told_of_before_it_is_answered),
-        TEST(a_message_of_another_key_does_not_confirm_the_probe),
-        TEST(a_probe_that_was_flushed_is_written_again),
-        TEST(without_a_message_in_time_tracking_is_not_relied_on),
-        TEST(each_command_of_the_probe_may_be_refused),
-        TEST(an_old_server_is_not_asked_to_track),
-        TEST(without_the_right_to_hear_nothing_is_tracked),
-        TEST(a_look_tells_which_locks_are_still_held),
-        TEST(a_malformed_reply_to_a_look_tells_nothing),
-        TEST(locks_of_a_refused_look_are_looked_at_one_by_one),
-        TEST(a_look_whose_link_breaks_is_not_answered),
-        TEST(a_look_for_an_older_subscription_counts_for_nothing),
-        TEST(a_new_connection_is_probed_again),
-        TEST(a_refused_probe_concerns_its_connection_alone),
-        TEST(a_lease_that_may_be_kept_is_heard_by_the_scheduler),
-        TEST(a_refusal_that_may_pass_is_tried_again_later),
-        TEST(a_probe_whose_slot_has_moved_is_given_up_for_another),
-        TEST(a_foreign_lock_is_read_once_and_told_when_free),
-        TEST(a_foreign_lock_that_is_read_and_free_is_told_at_once),
-        TEST(a_foreign_lock_may_be_read_when_the_link_breaks),
-        TEST(changes_of_lock_names_are_told_and_of_other_keys_are_not),
-        TEST(without_memory_a_look_ends_without_an_answer),
-        TEST(without_memory_nobody_is_told_of_a_foreign_lock),
-    };
-
-    return cmocka_run_group_tests_name("tracking", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

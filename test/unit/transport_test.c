@@ -20,14 +20,13 @@ static void attend_kept_open(struct rig *r)
 }
 
 /* The scheduler sends what the transport did not take at once. */
-static void threads_get_their_replies_over_an_odd_transport(void **state)
+UNIT_TEST(threads_get_their_replies_over_an_odd_transport)
 {
     let_threads_echo(*state, THREADS, ROUNDS, "a text that takes more than one piece: ", attend_kept_open);
 }
 
-static void the_scheduler_connects_over_an_odd_transport(void **state)
+UNIT_TEST_ON(the_scheduler_connects_over_an_odd_transport, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__link_view view;
     struct submits all;
     struct submitted list[SUBMITS];
@@ -41,9 +40,8 @@ static void the_scheduler_connects_over_an_odd_transport(void **state)
 }
 
 /* The reply lies in the socket, then in the transport: neither is late. */
-static void a_reply_in_time_is_found_over_an_odd_transport(void **state)
+UNIT_TEST_ON(a_reply_in_time_is_found_over_an_odd_transport, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__error error;
     uint64_t serial = open_now(r);
     struct echo echo;
@@ -58,26 +56,12 @@ static void a_reply_in_time_is_found_over_an_odd_transport(void **state)
     assert_true(stands(r));
 }
 
-static void the_end_of_an_odd_transport_is_noticed(void **state)
+UNIT_TEST_ON(the_end_of_an_odd_transport_is_noticed, struct rig *r)
 {
-    struct rig *r = *state;
-
     open_now(r);
     fake_redis_cut(r->fake);
     attend_until_broken(r);
     assert_true(echoes(r, open_now(r), "again"));
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup_odd, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(threads_get_their_replies_over_an_odd_transport),
-        TEST(the_scheduler_connects_over_an_odd_transport),
-        TEST(a_reply_in_time_is_found_over_an_odd_transport),
-        TEST(the_end_of_an_odd_transport_is_noticed),
-    };
-
-    return cmocka_run_group_tests_name("transport", tests, NULL, NULL);
-}
+UNIT_TESTS(setup_odd, teardown)

@@ -152,22 +152,14 @@ static void expect_linear(sized_work *work)
     assert_linear(&c.times);
 }
 
-static void time_outs_in_a_crowd_strand_no_turn(void **state)
+UNIT_TEST(time_outs_in_a_crowd_strand_no_turn)
 {
     expect_linear(time_of_time_outs);
 }
 
-static void pushes_to_a_crowd_strand_no_grant(void **state)
+UNIT_TEST(pushes_to_a_crowd_strand_no_grant)
 {
     expect_linear(time_of_pushes);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(time_outs_in_a_crowd_strand_no_turn),
-        cmocka_unit_test(pushes_to_a_crowd_strand_no_grant),
-    };
-
-    return cmocka_run_group_tests_name("turn crowd", tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, NULL)

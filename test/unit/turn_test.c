@@ -6,9 +6,8 @@
 
 /* --------------------------------------------------------------- how it ends */
 
-static void one_try_is_busy_and_asks_nobody_where_the_process_holds_it(void **state)
+UNIT_TEST_ON(one_try_is_busy_and_asks_nobody_where_the_process_holds_it, stage *s)
 {
-    stage *s = *state;
     actor *other = actor_start();
 
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -19,10 +18,8 @@ static void one_try_is_busy_and_asks_nobody_where_the_process_holds_it(void **st
     actor_end(other);
 }
 
-static void one_try_is_busy_where_another_process_holds_it(void **state)
+UNIT_TEST_ON(one_try_is_busy_where_another_process_holds_it, stage *s)
 {
-    stage *s = *state;
-
     faults_acquire(&s->faults, DIBS_BUSY, FOR_EVER);
     assert_status(DIBS_BUSY, dibs_trylock(s->rt, "a"));
     assert_int_equal(acquires(s), 1);
@@ -31,10 +28,9 @@ static void one_try_is_busy_where_another_process_holds_it(void **state)
 }
 
 /* Where this process holds the lock, and where another does. */
-static void a_wait_ends_at_its_limit_and_not_before(void **state)
+UNIT_TEST_ON(a_wait_ends_at_its_limit_and_not_before, stage *s)
 {
     static const int64_t limits[] = {1, 10, 999, 5000, 3600000};
-    stage *s = *state;
     actor *other = actor_start();
     const dibs_lock_options a_day = {.lease_ms = 86400000};
 
@@ -59,9 +55,8 @@ static void a_wait_ends_at_its_limit_and_not_before(void **state)
     actor_end(other);
 }
 
-static void an_endless_wait_is_longer_than_a_year(void **state)
+UNIT_TEST_ON(an_endless_wait_is_longer_than_a_year, stage *s)
 {
-    stage *s = *state;
     actor *other = actor_start();
 
     faults_acquire(&s->faults, DIBS_BUSY, FOR_EVER);
@@ -78,9 +73,8 @@ static void an_endless_wait_is_longer_than_a_year(void **state)
 
 /* --------------------------------------------------------------------- order */
 
-static void local_waiters_get_the_turn_in_order_of_arrival(void **state)
+UNIT_TEST_ON(local_waiters_get_the_turn_in_order_of_arrival, stage *s)
 {
-    stage *s = *state;
     actor *crowd[CROWD];
 
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -97,11 +91,10 @@ static void local_waiters_get_the_turn_in_order_of_arrival(void **state)
     end_crowd(crowd);
 }
 
-static void a_local_waiter_that_gives_up_keeps_the_others_order(void **state)
+UNIT_TEST_ON(a_local_waiter_that_gives_up_keeps_the_others_order, stage *s)
 {
     static const int64_t waits[] = {5000, FOREVER, 5000, FOREVER, 5000};
     enum { COUNT = sizeof waits / sizeof waits[0] };
-    stage *s = *state;
     actor *crowd[COUNT];
 
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -124,9 +117,8 @@ static void a_local_waiter_that_gives_up_keeps_the_others_order(void **state)
         actor_end(crowd[i]);
 }
 
-static void one_thread_at_a_time_asks_for_a_name(void **state)
+UNIT_TEST_ON(one_thread_at_a_time_asks_for_a_name, stage *s)
 {
-    stage *s = *state;
     actor *crowd[CROWD];
 
     faults_acquire(&s->faults, DIBS_BUSY,
@@ -145,9 +137,8 @@ static void one_thread_at_a_time_asks_for_a_name(void **state)
     end_crowd(crowd);
 }
 
-static void other_names_do_not_wait_for_a_turn(void **state)
+UNIT_TEST_ON(other_names_do_not_wait_for_a_turn, stage *s)
 {
-    stage *s = *state;
     actor *asker = actor_start();
 
     faults_block_acquires(&s->faults);
@@ -195,7 +186,7 @@ static void contend(void *arg)
 }
 
 /* On the real clock: threads exclude each other, and each fence is larger than the one before. */
-static void threads_taking_turns_exclude_each_other(void **state)
+UNIT_TEST_WITH(threads_taking_turns_exclude_each_other, NULL, NULL, void *none)
 {
     const char *url = "mem:contest";
     const dibs_config config = {.urls = &url, .url_count = 1, .command_timeout_ms = LIMIT_MS};
@@ -217,21 +208,4 @@ static void threads_taking_turns_exclude_each_other(void **state)
     dibs_close(one.rt);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup_open, stage_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(one_try_is_busy_and_asks_nobody_where_the_process_holds_it),
-        TEST(one_try_is_busy_where_another_process_holds_it),
-        TEST(a_wait_ends_at_its_limit_and_not_before),
-        TEST(an_endless_wait_is_longer_than_a_year),
-        TEST(local_waiters_get_the_turn_in_order_of_arrival),
-        TEST(a_local_waiter_that_gives_up_keeps_the_others_order),
-        TEST(one_thread_at_a_time_asks_for_a_name),
-        TEST(other_names_do_not_wait_for_a_turn),
-        cmocka_unit_test(threads_taking_turns_exclude_each_other),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(stage_setup_open, stage_teardown)

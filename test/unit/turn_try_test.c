@@ -73,7 +73,7 @@ static void begin_beside_silence(stage *s, struct asker *first, int64_t wait_ms,
 }
 
 /* All are told at once, without an ask of their own, and with the store's detail. */
-static void single_tries_get_the_askers_answer(void **state)
+UNIT_TEST_ON(single_tries_get_the_askers_answer, stage *s)
 {
     static const struct {
         dibs_status answer, told;
@@ -86,7 +86,6 @@ static void single_tries_get_the_askers_answer(void **state)
                 {DIBS_DENIED, DIBS_DENIED, FOREVER},
                 {DIBS_STORE_ERROR, DIBS_STORE_ERROR, FOREVER},
                 {DIBS_NO_MEMORY, DIBS_NO_MEMORY, FOREVER}};
-    stage *s = *state;
     struct asker first, others[CROWD];
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -106,10 +105,9 @@ static void single_tries_get_the_askers_answer(void **state)
 }
 
 /* The asker goes on waiting, because it has been told that the lock is taken. */
-static void single_tries_wait_only_for_the_first_answer(void **state)
+UNIT_TEST_ON(single_tries_wait_only_for_the_first_answer, stage *s)
 {
     static const dibs_status answers[] = {DIBS_BUSY, DIBS_UNAVAILABLE};
-    stage *s = *state;
     struct asker first, others[CROWD];
 
     for (size_t i = 0; i < 2; i++) {
@@ -125,9 +123,8 @@ static void single_tries_wait_only_for_the_first_answer(void **state)
 }
 
 /* The tries do not report that somebody else holds the lock: nobody does. */
-static void a_single_try_ends_after_the_time_of_one_command(void **state)
+UNIT_TEST_ON(a_single_try_ends_after_the_time_of_one_command, stage *s)
 {
-    stage *s = *state;
     struct asker first, other;
     dibs_owner owner;
 
@@ -149,9 +146,8 @@ static void a_single_try_ends_after_the_time_of_one_command(void **state)
 }
 
 /* The asker leaves without an answer: one of the others asks, and the rest get its answer. */
-static void single_tries_ask_when_the_asker_left_without_an_answer(void **state)
+UNIT_TEST_ON(single_tries_ask_when_the_asker_left_without_an_answer, stage *s)
 {
-    stage *s = *state;
     struct asker first, others[CROWD];
     size_t got = 0;
 
@@ -178,9 +174,8 @@ static void lock_names(void *arg)
 }
 
 /* What such a call was not told in its short time says nothing of the store. */
-static void single_tries_ask_when_a_call_for_several_names_left_without_an_answer(void **state)
+UNIT_TEST_ON(single_tries_ask_when_a_call_for_several_names_left_without_an_answer, stage *s)
 {
-    stage *s = *state;
     struct asker first = {.actor = actor_start(), .wait_ms = 10}, other;
 
     first.rt = s->rt;
@@ -197,9 +192,8 @@ static void single_tries_ask_when_a_call_for_several_names_left_without_an_answe
     expect(&first, DIBS_TIMEOUT);
 }
 
-static void a_single_try_that_asks_has_the_time_of_one_try(void **state)
+UNIT_TEST_ON(a_single_try_that_asks_has_the_time_of_one_try, stage *s)
 {
-    stage *s = *state;
     struct asker first, other;
 
     begin_beside_silence(s, &first, 900, &other, 1);
@@ -211,9 +205,8 @@ static void a_single_try_that_asks_has_the_time_of_one_try(void **state)
     assert_int_equal(s->faults.last_deadline, moved_clock_now(&s->clock) - MS(903) + MS(1000));
 }
 
-static void a_shutdown_ends_single_tries(void **state)
+UNIT_TEST_ON(a_shutdown_ends_single_tries, stage *s)
 {
-    stage *s = *state;
     struct asker first, others[CROWD];
 
     begin_beside_silence(s, &first, FOREVER, others, CROWD);
@@ -229,9 +222,8 @@ static void a_shutdown_ends_single_tries(void **state)
 /* ------------------------------------------------------------------- what is known */
 
 /* The asker was told that the lock is taken, and asks again. */
-static void a_single_try_knows_the_askers_last_answer_while_it_asks_again(void **state)
+UNIT_TEST_ON(a_single_try_knows_the_askers_last_answer_while_it_asks_again, stage *s)
 {
-    stage *s = *state;
     struct asker first;
 
     faults_acquire(&s->faults, DIBS_BUSY, 1);
@@ -248,9 +240,8 @@ static void a_single_try_knows_the_askers_last_answer_while_it_asks_again(void *
 }
 
 /* The same is known where the next thread asks, if that was the last answer to the one before. */
-static void a_single_try_knows_the_last_askers_answer(void **state)
+UNIT_TEST_ON(a_single_try_knows_the_last_askers_answer, stage *s)
 {
-    stage *s = *state;
     struct asker first, next;
 
     faults_acquire(&s->faults, DIBS_BUSY, 1);
@@ -271,9 +262,8 @@ static void a_single_try_knows_the_last_askers_answer(void **state)
  * The known answer expires when the store no longer answers: threads with short waits follow each other, and none knows
  * anything.
  */
-static void an_unanswered_ask_ends_the_known_answer(void **state)
+UNIT_TEST_ON(an_unanswered_ask_ends_the_known_answer, stage *s)
 {
-    stage *s = *state;
     struct asker first, next, other;
 
     faults_acquire(&s->faults, DIBS_BUSY, 1);
@@ -301,9 +291,8 @@ static void an_unanswered_ask_ends_the_known_answer(void **state)
  * An outage is not known any more when the threads that met it have left, even where a fair thread still waits for the
  * name.
  */
-static void an_old_outage_does_not_answer_a_single_try(void **state)
+UNIT_TEST_WITH(an_old_outage_does_not_answer_a_single_try, stage_setup, stage_teardown, stage *s)
 {
-    stage *s = *state;
     struct asker first, other;
     struct fair fair = {.actor = actor_start()};
 
@@ -335,9 +324,8 @@ static void an_old_outage_does_not_answer_a_single_try(void **state)
 }
 
 /* The lock was released in this process, and the next asker has not been answered yet. */
-static void a_hold_ends_the_known_answer(void **state)
+UNIT_TEST_WITH(a_hold_ends_the_known_answer, stage_setup, stage_teardown, stage *s)
 {
-    stage *s = *state;
     struct asker next, other;
 
     s->settings.handoff_ms = DIBS_NO_HANDOFF;
@@ -360,9 +348,8 @@ static void a_hold_ends_the_known_answer(void **state)
 }
 
 /* A wait that ends before the first answer does not say that somebody else held the lock. */
-static void a_wait_that_ends_while_nothing_is_known_says_so(void **state)
+UNIT_TEST_ON(a_wait_that_ends_while_nothing_is_known_says_so, stage *s)
 {
-    stage *s = *state;
     struct asker first, waiter;
 
     begin_beside_silence(s, &first, FOREVER, NULL, 0);
@@ -383,25 +370,4 @@ static void a_wait_that_ends_while_nothing_is_known_says_so(void **state)
     expect(&first, DIBS_OK);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup_open, stage_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(single_tries_get_the_askers_answer),
-        TEST(single_tries_wait_only_for_the_first_answer),
-        TEST(a_single_try_ends_after_the_time_of_one_command),
-        TEST(single_tries_ask_when_the_asker_left_without_an_answer),
-        TEST(single_tries_ask_when_a_call_for_several_names_left_without_an_answer),
-        TEST(a_single_try_that_asks_has_the_time_of_one_try),
-        TEST(a_shutdown_ends_single_tries),
-        TEST(a_single_try_knows_the_askers_last_answer_while_it_asks_again),
-        TEST(a_single_try_knows_the_last_askers_answer),
-        TEST(an_unanswered_ask_ends_the_known_answer),
-        cmocka_unit_test_setup_teardown(an_old_outage_does_not_answer_a_single_try, stage_setup, stage_teardown),
-        cmocka_unit_test_setup_teardown(a_hold_ends_the_known_answer, stage_setup, stage_teardown),
-        TEST(a_wait_that_ends_while_nothing_is_known_says_so),
-    };
-
-    return cmocka_run_group_tests_name("turn_try", tests, NULL, NULL);
-}
+UNIT_TESTS(stage_setup_open, stage_teardown)

@@ -43,7 +43,7 @@ static void assert_same(const char *expected, const char *actual)
         assert_null(actual);
 }
 
-static void valid_urls_are_parsed(void **state)
+UNIT_TEST(valid_urls_are_parsed)
 {
     for (size_t i = 0; i < sizeof goods / sizeof goods[0]; i++) {
         const struct good *good = &goods[i];
@@ -82,7 +82,7 @@ static const struct {
     {"Rediss-Cluster://u:p@a/", DIBS__URL_CLUSTER, true, "a:6379 ", NULL, 0, "the cluster of a:6379"},
 };
 
-static void each_kind_has_its_hosts(void **state)
+UNIT_TEST(each_kind_has_its_hosts)
 {
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         struct dibs__url url;
@@ -174,7 +174,7 @@ static const struct {
     {"rediss-cluster://", "host is missing"},
 };
 
-static void errors_of_bad_urls_name_the_part_and_no_password(void **state)
+UNIT_TEST(errors_of_bad_urls_name_the_part_and_no_password)
 {
     for (size_t i = 0; i < sizeof bads / sizeof bads[0]; i++) {
         struct dibs__url url;
@@ -190,7 +190,7 @@ static void errors_of_bad_urls_name_the_part_and_no_password(void **state)
 }
 
 /* A URL with any part cut off or inserted causes no crash, and a failure leaves nothing behind. */
-static void mutilated_urls_do_no_harm(void **state)
+UNIT_TEST(mutilated_urls_do_no_harm)
 {
     static const char odd[] = "%@:/?#[]\x01 0\xff";
     char text[128];
@@ -211,7 +211,7 @@ static void mutilated_urls_do_no_harm(void **state)
     }
 }
 
-static void a_long_host_is_cut_only_where_it_is_shown(void **state)
+UNIT_TEST(a_long_host_is_cut_only_where_it_is_shown)
 {
     char text[300] = "redis://";
     struct dibs__url url;
@@ -225,15 +225,4 @@ static void a_long_host_is_cut_only_where_it_is_shown(void **state)
     dibs__url_free(&url);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(valid_urls_are_parsed),
-        cmocka_unit_test(each_kind_has_its_hosts),
-        cmocka_unit_test(errors_of_bad_urls_name_the_part_and_no_password),
-        cmocka_unit_test(mutilated_urls_do_no_harm),
-        cmocka_unit_test(a_long_host_is_cut_only_where_it_is_shown),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(NULL, NULL)

@@ -74,10 +74,8 @@ static pthread_t begin(struct rig *r, bool polls)
     return thread;
 }
 
-static void a_wait_event_is_woken(void **state)
+UNIT_TEST_ON(a_wait_event_is_woken, struct rig *r)
 {
-    struct rig *r = *state;
-
     for (int polls = 0; polls < 2; polls++) {
         dibs__wait_event_reset(&r->wait_event);
         pthread_t thread = begin(r, polls);
@@ -88,10 +86,8 @@ static void a_wait_event_is_woken(void **state)
     }
 }
 
-static void a_woken_wait_event_waits_again_only_after_a_reset(void **state)
+UNIT_TEST_ON(a_woken_wait_event_waits_again_only_after_a_reset, struct rig *r)
 {
-    struct rig *r = *state;
-
     for (int polls = 0; polls < 2; polls++) {
         dibs__wait_event_wake(&r->wait_event);
         r->polls = polls;
@@ -105,9 +101,8 @@ static void a_woken_wait_event_waits_again_only_after_a_reset(void **state)
     }
 }
 
-static void a_readable_descriptor_ends_the_poll(void **state)
+UNIT_TEST_ON(a_readable_descriptor_ends_the_poll, struct rig *r)
 {
-    struct rig *r = *state;
     pthread_t thread = begin(r, true);
 
     assert_int_equal(write(r->fds[1], "", 1), 1);
@@ -117,9 +112,8 @@ static void a_readable_descriptor_ends_the_poll(void **state)
 }
 
 /* The ring that ended one poll does not end the next. */
-static void a_rung_bell_ends_one_poll(void **state)
+UNIT_TEST_ON(a_rung_bell_ends_one_poll, struct rig *r)
 {
-    struct rig *r = *state;
     pthread_t thread = begin(r, true);
 
     dibs__wake_ring(&r->bell);
@@ -148,9 +142,8 @@ static void *hear_all(void *arg)
     return NULL;
 }
 
-static void a_wait_event_misses_no_wake(void **state)
+UNIT_TEST_ON(a_wait_event_misses_no_wake, struct rig *r)
 {
-    struct rig *r = *state;
     pthread_t thread;
 
     assert_int_equal(pthread_create(&thread, NULL, hear_all, r), 0);
@@ -165,17 +158,4 @@ static void a_wait_event_misses_no_wake(void **state)
     assert_int_equal(r->heard, ROUNDS);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_wait_event_is_woken),
-        TEST(a_woken_wait_event_waits_again_only_after_a_reset),
-        TEST(a_readable_descriptor_ends_the_poll),
-        TEST(a_rung_bell_ends_one_poll),
-        TEST(a_wait_event_misses_no_wake),
-    };
-
-    return cmocka_run_group_tests_name("wait event", tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

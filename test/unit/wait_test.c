@@ -78,9 +78,8 @@ static pthread_t begin(struct rig *r, bool polls)
     return thread;
 }
 
-static void each_descriptor_ends_the_sleep_and_says_so(void **state)
+UNIT_TEST_ON(each_descriptor_ends_the_sleep_and_says_so, struct rig *r)
 {
-    struct rig *r = *state;
     char byte;
 
     poll_for_some(r);
@@ -94,10 +93,8 @@ static void each_descriptor_ends_the_sleep_and_says_so(void **state)
     }
 }
 
-static void the_wait_event_ends_the_sleep_in_poll_and_out_of_it(void **state)
+UNIT_TEST_ON(the_wait_event_ends_the_sleep_in_poll_and_out_of_it, struct rig *r)
 {
-    struct rig *r = *state;
-
     for (int polls = 0; polls < 2; polls++) {
         dibs__wait_event_reset(&r->wait_event);
         if (polls)
@@ -109,10 +106,8 @@ static void the_wait_event_ends_the_sleep_in_poll_and_out_of_it(void **state)
     }
 }
 
-static void the_first_time_of_all_ends_the_sleep(void **state)
+UNIT_TEST_ON(the_first_time_of_all_ends_the_sleep, struct rig *r)
 {
-    struct rig *r = *state;
-
     for (int polls = 0; polls < 2; polls++) {
         int64_t now = moved_clock_now(&r->clock);
         r->until = now + MS(30);
@@ -127,9 +122,8 @@ static void the_first_time_of_all_ends_the_sleep(void **state)
 }
 
 /* No more threads poll at the same time than may: one whose sleep is over is none of them. */
-static void a_thread_polls_until_its_sleep_is_over(void **state)
+UNIT_TEST_ON(a_thread_polls_until_its_sleep_is_over, struct rig *r)
 {
-    struct rig *r = *state;
     struct dibs__spinning wait;
     struct dibs__spin spin;
 
@@ -153,10 +147,8 @@ static void count_end(struct dibs__wait *wait)
     wait->end = NULL;
 }
 
-static void a_wait_is_ended_once_and_only_where_it_began(void **state)
+UNIT_TEST_ON(a_wait_is_ended_once_and_only_where_it_began, struct rig *r)
 {
-    struct rig *r = *state;
-
     r->waits[1].end = count_end;
     r->waits[1].keeper = &r->ends;
     for (int i = 0; i < THINGS; i++) {
@@ -166,15 +158,4 @@ static void a_wait_is_ended_once_and_only_where_it_began(void **state)
     assert_int_equal(r->ends, 1);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(each_descriptor_ends_the_sleep_and_says_so),   TEST(the_wait_event_ends_the_sleep_in_poll_and_out_of_it),
-        TEST(the_first_time_of_all_ends_the_sleep),         TEST(a_thread_polls_until_its_sleep_is_over),
-        TEST(a_wait_is_ended_once_and_only_where_it_began),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(setup, teardown)

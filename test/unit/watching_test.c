@@ -79,11 +79,10 @@ static int64_t looked_at(stage *s, unsigned i)
 /* ---------------------------------------------------------------- the looks */
 
 /* A lease is 20 to 30 ms old then, and looks fall on multiples of 10 ms. */
-static void the_first_look_is_on_the_grid(void **state)
+UNIT_TEST_ON(the_first_look_is_on_the_grid, stage *s)
 {
     static const int64_t begin[] = {0, 1, MS(1), MS(9), MS(10) - 1, MS(10)};
     static const int64_t looked[] = {MS(30), MS(30), MS(30), MS(30), MS(30), MS(40)};
-    stage *s = *state;
     char name[32];
 
     open_watching(s);
@@ -108,10 +107,8 @@ static void the_first_look_is_on_the_grid(void **state)
     assert_status(DIBS_OK, dibs_unlock_all(s->rt));
 }
 
-static void a_short_lock_is_never_looked_at(void **state)
+UNIT_TEST_ON(a_short_lock_is_never_looked_at, stage *s)
 {
-    stage *s = *state;
-
     open_watching(s);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     stage_advance(s, MS(20));
@@ -124,10 +121,8 @@ static void a_short_lock_is_never_looked_at(void **state)
  * By the first look the store learns that it should watch locks. Until the store says that it does, there is no other
  * look.
  */
-static void one_look_is_made_until_the_store_watches(void **state)
+UNIT_TEST_ON(one_look_is_made_until_the_store_watches, stage *s)
 {
-    stage *s = *state;
-
     open_watching(s);
     faults_look(&s->faults, DIBS_UNAVAILABLE, 1);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -147,20 +142,16 @@ static void one_look_is_made_until_the_store_watches(void **state)
     assert_status(DIBS_OK, dibs_unlock_all(s->rt));
 }
 
-static void a_watched_lock_is_not_looked_at_again(void **state)
+UNIT_TEST_ON(a_watched_lock_is_not_looked_at_again, stage *s)
 {
-    stage *s = *state;
-
     hold_watched(s);
     stage_advance(s, MS(9000));
     assert_int_equal(looks(s), 2);
     assert_status(DIBS_OK, dibs_check(s->rt, "a"));
 }
 
-static void all_locks_are_looked_at_in_batches_when_watching_restarts(void **state)
+UNIT_TEST_ON(all_locks_are_looked_at_in_batches_when_watching_restarts, stage *s)
 {
-    stage *s = *state;
-
     open_watching(s);
     lock_many(s, MANY);
     stage_advance(s, MS(30));
@@ -186,10 +177,8 @@ static void all_locks_are_looked_at_in_batches_when_watching_restarts(void **sta
 }
 
 /* A young lease waits until it is old enough. */
-static void a_young_lease_may_wait_when_watching_restarts(void **state)
+UNIT_TEST_ON(a_young_lease_may_wait_when_watching_restarts, stage *s)
 {
-    stage *s = *state;
-
     hold_watched(s);
     turn(s, false);
     assert_status(DIBS_OK, dibs_lock(s->rt, "b"));
@@ -203,10 +192,8 @@ static void a_young_lease_may_wait_when_watching_restarts(void **state)
     assert_status(DIBS_OK, dibs_unlock_all(s->rt));
 }
 
-static void a_look_that_fails_is_made_again_only_while_the_store_watches(void **state)
+UNIT_TEST_ON(a_look_that_fails_is_made_again_only_while_the_store_watches, stage *s)
 {
-    stage *s = *state;
-
     hold_watched(s);
     turn(s, false);
     turn(s, true);
@@ -223,10 +210,8 @@ static void a_look_that_fails_is_made_again_only_while_the_store_watches(void **
     assert_int_equal(renewals(s), 0);
 }
 
-static void a_look_for_which_there_is_no_memory_is_made_again(void **state)
+UNIT_TEST_ON(a_look_for_which_there_is_no_memory_is_made_again, stage *s)
 {
-    stage *s = *state;
-
     open_watching(s);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     stage_settle(s);
@@ -243,10 +228,8 @@ static void a_look_for_which_there_is_no_memory_is_made_again(void **state)
 }
 
 /* The store had no memory even to note that it should watch, so it will never say that it does. */
-static void the_first_look_is_made_again_if_the_store_has_no_memory(void **state)
+UNIT_TEST_ON(the_first_look_is_made_again_if_the_store_has_no_memory, stage *s)
 {
-    stage *s = *state;
-
     open_watching(s);
     faults_look(&s->faults, DIBS_NO_MEMORY, 1);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -262,10 +245,8 @@ static void the_first_look_is_made_again_if_the_store_has_no_memory(void **state
 }
 
 /* Looks and renewals of one lease do not get mixed up. */
-static void a_look_waits_for_the_renewal_in_flight(void **state)
+UNIT_TEST_ON(a_look_waits_for_the_renewal_in_flight, stage *s)
 {
-    stage *s = *state;
-
     hold_watched(s);
     faults_hold_renewals(&s->faults);
     change(s, "a");
@@ -282,10 +263,8 @@ static void a_look_waits_for_the_renewal_in_flight(void **state)
 
 /* ---------------------------------------------------- what a look finds */
 
-static void a_lock_that_a_look_finds_gone_is_renewed_first(void **state)
+UNIT_TEST_ON(a_lock_that_a_look_finds_gone_is_renewed_first, stage *s)
 {
-    stage *s = *state;
-
     open_watching(s);
     faults_look_gone(&s->faults, "a");
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -306,10 +285,8 @@ static void a_lock_that_a_look_finds_gone_is_renewed_first(void **state)
     assert_int_equal(events_count(&s->events, DIBS_EVENT_LOST, "a"), 1);
 }
 
-static void a_lease_may_be_released_while_its_look_is_out(void **state)
+UNIT_TEST_ON(a_lease_may_be_released_while_its_look_is_out, stage *s)
 {
-    stage *s = *state;
-
     open_watching(s);
     faults_look_gone(&s->faults, "a");
     faults_hold_looks(&s->faults);
@@ -326,10 +303,8 @@ static void a_lease_may_be_released_while_its_look_is_out(void **state)
     assert_status(DIBS_OK, dibs_unlock(s->rt, "b"));
 }
 
-static void a_lease_may_be_lost_while_its_look_is_out(void **state)
+UNIT_TEST_ON(a_lease_may_be_lost_while_its_look_is_out, stage *s)
 {
-    stage *s = *state;
-
     open_watching(s);
     faults_hold_looks(&s->faults);
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
@@ -344,10 +319,8 @@ static void a_lease_may_be_lost_while_its_look_is_out(void **state)
 }
 
 /* Closing ends a look without an answer. */
-static void a_runtime_may_close_while_a_look_is_out(void **state)
+UNIT_TEST_ON(a_runtime_may_close_while_a_look_is_out, stage *s)
 {
-    stage *s = *state;
-
     open_watching(s);
     faults_hold_looks(&s->faults);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -359,10 +332,8 @@ static void a_runtime_may_close_while_a_look_is_out(void **state)
 
 /* ------------------------------------------------------------- messages */
 
-static void a_message_makes_a_renewal_due_shortly_after(void **state)
+UNIT_TEST_ON(a_message_makes_a_renewal_due_shortly_after, stage *s)
 {
-    stage *s = *state;
-
     hold_watched(s);
     for (unsigned i = 0; i < 3; i++) {
         change(s, "a");
@@ -376,10 +347,8 @@ static void a_message_makes_a_renewal_due_shortly_after(void **state)
     assert_int_equal(stats_of(s->rt).lost, 0);
 }
 
-static void a_loss_is_known_once_the_renewal_is_answered(void **state)
+UNIT_TEST_ON(a_loss_is_known_once_the_renewal_is_answered, stage *s)
 {
-    stage *s = *state;
-
     hold_watched(s);
     faults_renewal_gone(&s->faults, "a");
     change(s, "a");
@@ -391,10 +360,8 @@ static void a_loss_is_known_once_the_renewal_is_answered(void **state)
 }
 
 /* Late messages, duplicates, and those that the process itself caused are harmless. */
-static void messages_that_mean_nothing_change_nothing(void **state)
+UNIT_TEST_ON(messages_that_mean_nothing_change_nothing, stage *s)
 {
-    stage *s = *state;
-
     hold_watched(s);
     change(s, "of nobody");
     assert_status(DIBS_OK, dibs_lock(s->rt, "b"));
@@ -412,10 +379,8 @@ static void messages_that_mean_nothing_change_nothing(void **state)
 }
 
 /* A message about an older lease of the name finds the present one. */
-static void a_message_for_an_older_lease_only_renews_the_present_one(void **state)
+UNIT_TEST_ON(a_message_for_an_older_lease_only_renews_the_present_one, stage *s)
 {
-    stage *s = *state;
-
     hold_watched(s);
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -431,10 +396,8 @@ static void a_message_for_an_older_lease_only_renews_the_present_one(void **stat
     assert_int_equal(stats_of(s->rt).lost, 0);
 }
 
-static void a_renewal_makes_up_for_a_lost_message(void **state)
+UNIT_TEST_ON(a_renewal_makes_up_for_a_lost_message, stage *s)
 {
-    stage *s = *state;
-
     hold_watched(s);
     faults_renewal_gone(&s->faults, "a"); /* and nothing is told */
     stage_advance(s, MS(9000));
@@ -444,10 +407,8 @@ static void a_renewal_makes_up_for_a_lost_message(void **state)
 }
 
 /* The renewal in flight may have read the lock before it changed. */
-static void a_message_during_a_renewal_brings_another(void **state)
+UNIT_TEST_ON(a_message_during_a_renewal_brings_another, stage *s)
 {
-    stage *s = *state;
-
     hold_watched(s);
     faults_hold_renewals(&s->faults);
     change(s, "a");
@@ -467,10 +428,8 @@ static void a_message_during_a_renewal_brings_another(void **state)
 }
 
 /* A message during a renewal is not forgotten if the renewal fails. */
-static void a_message_during_a_renewal_that_fails_brings_another(void **state)
+UNIT_TEST_ON(a_message_during_a_renewal_that_fails_brings_another, stage *s)
 {
-    stage *s = *state;
-
     hold_watched(s);
     faults_hold_renewals(&s->faults);
     faults_renewal(&s->faults, DIBS_UNAVAILABLE, 1);
@@ -500,9 +459,8 @@ static void lock_and_extend(void *arg)
 }
 
 /* The message comes while the extension is in flight: the extension is done, and a renewal follows. */
-static void a_message_during_an_extension_brings_a_renewal(void **state)
+UNIT_TEST_ON(a_message_during_an_extension_brings_a_renewal, stage *s)
 {
-    stage *s = *state;
     actor *holder = actor_start();
     struct extending e;
 
@@ -531,10 +489,8 @@ static void a_message_during_an_extension_brings_a_renewal(void **state)
     actor_end(holder);
 }
 
-static void a_fixed_lease_is_asked_for_and_not_prolonged(void **state)
+UNIT_TEST_ON(a_fixed_lease_is_asked_for_and_not_prolonged, stage *s)
 {
-    stage *s = *state;
-
     open_watching(s);
     turn(s, true);
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
@@ -555,10 +511,8 @@ static void a_fixed_lease_is_asked_for_and_not_prolonged(void **state)
 }
 
 /* The renewal that the message asked for is repeated until it is answered. */
-static void a_fixed_lease_is_asked_for_until_there_is_an_answer(void **state)
+UNIT_TEST_ON(a_fixed_lease_is_asked_for_until_there_is_an_answer, stage *s)
 {
-    stage *s = *state;
-
     open_watching(s);
     turn(s, true);
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
@@ -577,10 +531,8 @@ static void a_fixed_lease_is_asked_for_until_there_is_an_answer(void **state)
 
 /* ------------------------------------------------------- very many at once */
 
-static void all_leases_are_renewed_in_batches_when_all_may_have_changed(void **state)
+UNIT_TEST_ON(all_leases_are_renewed_in_batches_when_all_may_have_changed, stage *s)
 {
-    stage *s = *state;
-
     open_watching(s);
     turn(s, true);
     lock_many(s, MANY);
@@ -601,10 +553,9 @@ static void all_leases_are_renewed_in_batches_when_all_may_have_changed(void **s
 }
 
 /* However many leases one message makes due for renewal. */
-static void a_due_renewal_is_not_late_when_all_may_have_changed(void **state)
+UNIT_TEST_ON(a_due_renewal_is_not_late_when_all_may_have_changed, stage *s)
 {
     const dibs_lock_options short_lease = {.lease_ms = 150};
-    stage *s = *state;
 
     open_watching(s);
     turn(s, true);
@@ -628,10 +579,8 @@ static void a_due_renewal_is_not_late_when_all_may_have_changed(void **state)
 }
 
 /* A stream of messages does not put off the renewal that the first one asks for. */
-static void a_stream_of_messages_does_not_starve_anybody(void **state)
+UNIT_TEST_ON(a_stream_of_messages_does_not_starve_anybody, stage *s)
 {
-    stage *s = *state;
-
     hold_watched(s);
     for (unsigned i = 0; i < 100; i++) {
         change(s, NULL);
@@ -645,10 +594,9 @@ static void a_stream_of_messages_does_not_starve_anybody(void **state)
  * Whatever messages come meanwhile, a change is known once all leases have been looked at: redis-server also reports
  * that all keys may have changed when another database is flushed.
  */
-static void a_flood_of_messages_does_not_put_off_what_comes_later(void **state)
+UNIT_TEST_ON(a_flood_of_messages_does_not_put_off_what_comes_later, stage *s)
 {
     enum { FLOOD_MS = 3000, EACH_MS = 10 };
-    stage *s = *state;
 
     open_watching(s);
     turn(s, true);
@@ -666,40 +614,4 @@ static void a_flood_of_messages_does_not_put_off_what_comes_later(void **state)
     dibs_unlock_all(s->rt);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(the_first_look_is_on_the_grid),
-        TEST(a_short_lock_is_never_looked_at),
-        TEST(one_look_is_made_until_the_store_watches),
-        TEST(a_watched_lock_is_not_looked_at_again),
-        TEST(all_locks_are_looked_at_in_batches_when_watching_restarts),
-        TEST(a_young_lease_may_wait_when_watching_restarts),
-        TEST(a_look_that_fails_is_made_again_only_while_the_store_watches),
-        TEST(a_look_for_which_there_is_no_memory_is_made_again),
-        TEST(the_first_look_is_made_again_if_the_store_has_no_memory),
-        TEST(a_look_waits_for_the_renewal_in_flight),
-        TEST(a_lock_that_a_look_finds_gone_is_renewed_first),
-        TEST(a_lease_may_be_released_while_its_look_is_out),
-        TEST(a_lease_may_be_lost_while_its_look_is_out),
-        TEST(a_runtime_may_close_while_a_look_is_out),
-        TEST(a_message_makes_a_renewal_due_shortly_after),
-        TEST(a_loss_is_known_once_the_renewal_is_answered),
-        TEST(messages_that_mean_nothing_change_nothing),
-        TEST(a_message_for_an_older_lease_only_renews_the_present_one),
-        TEST(a_renewal_makes_up_for_a_lost_message),
-        TEST(a_message_during_a_renewal_brings_another),
-        TEST(a_message_during_a_renewal_that_fails_brings_another),
-        TEST(a_message_during_an_extension_brings_a_renewal),
-        TEST(a_fixed_lease_is_asked_for_and_not_prolonged),
-        TEST(a_fixed_lease_is_asked_for_until_there_is_an_answer),
-        TEST(all_leases_are_renewed_in_batches_when_all_may_have_changed),
-        TEST(a_due_renewal_is_not_late_when_all_may_have_changed),
-        TEST(a_stream_of_messages_does_not_starve_anybody),
-        TEST(a_flood_of_messages_does_not_put_off_what_comes_later),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(stage_setup, stage_teardown)
