@@ -10,9 +10,7 @@ UNIT_TEST_ON(a_waiter_out_of_time_takes_a_lease_parked_for_it, stage *s)
     uint64_t fence = fence_of(s->rt, "a");
     actor *first = waiter(s, 1, 5), *second = waiter(s, 2, FOREVER);
     struct asked before = asked(s);
-    moved_clock_stop_the_woken(&s->clock);
-    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
-    moved_clock_await_standing(&s->clock, 1);
+    unlock_to_the_standing(s);
     moved_clock_advance(&s->clock, MS(5));
     moved_clock_let_the_woken_go(&s->clock);
     assert_status(DIBS_OK, actor_result(first));
@@ -35,9 +33,7 @@ UNIT_TEST_ON(a_waiter_out_of_time_leaves_the_lease_to_the_next, stage *s)
     for (int others = 0; others < 2; others++) {
         assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
         actor *first = waiter(s, 1, 5), *second = others ? waiter(s, 2, FOREVER) : NULL;
-        moved_clock_stop_the_woken(&s->clock);
-        assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
-        moved_clock_await_standing(&s->clock, 1);
+        unlock_to_the_standing(s);
         assert_status(DIBS_OK, dibs_trylock(s->rt, "a"));
         moved_clock_advance(&s->clock, MS(5));
         moved_clock_let_the_woken_go(&s->clock);
@@ -64,9 +60,7 @@ UNIT_TEST_ON(a_shutdown_as_the_lease_is_handed_over_strands_nothing, stage *s)
         assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
         actor *first = waiter(s, 1, FOREVER), *second = waiter(s, 2, FOREVER);
         moved_clock_advance(&s->clock, waits[i]);
-        moved_clock_stop_the_woken(&s->clock);
-        assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
-        moved_clock_await_standing(&s->clock, 1);
+        unlock_to_the_standing(s);
         dibs_shutdown(s->rt);
         moved_clock_await_standing(&s->clock, 2);
         moved_clock_let_the_woken_go(&s->clock);
@@ -94,9 +88,7 @@ UNIT_TEST_ON(a_close_as_the_lease_is_handed_over_strands_nothing, stage *s)
         assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
         actor *first = waiter(s, 1, FOREVER), *second = waiter(s, 2, FOREVER), *closer = actor_start();
         moved_clock_advance(&s->clock, waits[i]);
-        moved_clock_stop_the_woken(&s->clock);
-        assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
-        moved_clock_await_standing(&s->clock, 1);
+        unlock_to_the_standing(s);
         actor_begin(closer, close_in_actor, s);
         moved_clock_await_standing(&s->clock, 2);
         assert_true(actor_busy(closer));

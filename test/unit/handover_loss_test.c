@@ -54,9 +54,7 @@ UNIT_TEST_ON(a_loss_while_the_lease_is_parked_is_told_to_nobody, stage *s)
         assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
         uint64_t fence = fence_of(s->rt, "a");
         actor *first = waiter(s, 1, FOREVER);
-        moved_clock_stop_the_woken(&s->clock);
-        assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
-        moved_clock_await_standing(&s->clock, 1);
+        unlock_to_the_standing(s);
         if (gone)
             assert_status(DIBS_OK, dibs_force_unlock(s->rt, "a", NULL));
         faults_renewal(&s->faults, DIBS_UNAVAILABLE, gone ? 0 : FOR_EVER);
@@ -80,9 +78,7 @@ UNIT_TEST_ON(a_lease_that_was_lost_before_its_new_holder_ran_is_not_held, stage 
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     actor *first = waiter(s, 1, FOREVER), *second = waiter(s, 2, FOREVER);
     moved_clock_advance(&s->clock, LONG);
-    moved_clock_stop_the_woken(&s->clock);
-    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
-    moved_clock_await_standing(&s->clock, 1);
+    unlock_to_the_standing(s);
     assert_status(DIBS_OK, dibs_force_unlock(s->rt, "a", NULL));
     stage_advance(s, MS(LEASE) / 3);
     moved_clock_await_standing(&s->clock, 2);
@@ -112,9 +108,7 @@ UNIT_TEST_ON(a_parked_lease_that_ended_while_the_machine_stopped_is_not_taken, s
         uint64_t fence = fence_of(s->rt, "a");
         actor *first = waiter(s, 1, FOREVER);
         moved_clock_advance(&s->clock, waits[i % 2]);
-        moved_clock_stop_the_woken(&s->clock);
-        assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
-        moved_clock_await_standing(&s->clock, 1);
+        unlock_to_the_standing(s);
         moved_clock_advance(&s->clock, MS(2 * LEASE));
         moved_clock_let_the_woken_go(&s->clock);
         assert_status(DIBS_OK, actor_result(first));

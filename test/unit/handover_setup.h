@@ -108,4 +108,12 @@ static inline void expect_nothing_left(stage *s)
     expect_free(s);
 }
 
+/* Releases "a", which goes to a waiter that the machine does not run yet. */
+static inline void unlock_to_the_standing(stage *s)
+{
+    moved_clock_stop_the_woken(&s->clock);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    moved_clock_await_standing(&s->clock, 1);
+}
+
 #endif

@@ -72,9 +72,7 @@ UNIT_TEST_ON(a_long_waiter_comes_before_a_running_thread, stage *s)
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     actor *sleeper = waiter(s, 1, FOREVER), *other = actor_start();
     moved_clock_advance(&s->clock, LONG);
-    moved_clock_stop_the_woken(&s->clock);
-    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
-    moved_clock_await_standing(&s->clock, 1);
+    unlock_to_the_standing(s);
     assert_status(DIBS_BUSY, dibs_trylock(s->rt, "a")); /* although the new holder does not run yet */
     assert_status(DIBS_BUSY, actor_lock(other, s->rt, "a", 0));
     moved_clock_let_the_woken_go(&s->clock);
@@ -92,9 +90,7 @@ UNIT_TEST_ON(a_running_thread_comes_before_a_new_waiter, stage *s)
     actor *sleeper = waiter(s, 1, FOREVER), *other = actor_start();
     moved_clock_advance(&s->clock, MS(1)); /* not longer */
     struct asked before = asked(s);
-    moved_clock_stop_the_woken(&s->clock);
-    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
-    moved_clock_await_standing(&s->clock, 1);
+    unlock_to_the_standing(s);
     assert_status(DIBS_OK, actor_lock(other, s->rt, "a", 0));
     assert_int_equal(fence_in(other, s->rt), fence + 1);
     assert_status(DIBS_BUSY, dibs_trylock(s->rt, "a"));
@@ -117,9 +113,7 @@ UNIT_TEST_ON(a_parked_lease_is_not_for_waiters_with_other_options, stage *s)
     stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     actor *sleeper = waiter(s, 1, FOREVER), *other = actor_start();
-    moved_clock_stop_the_woken(&s->clock);
-    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
-    moved_clock_await_standing(&s->clock, 1);
+    unlock_to_the_standing(s);
     assert_status(DIBS_BUSY, actor_lock_with(other, s->rt, "a", 0, &shorter));
     assert_status(DIBS_BUSY, actor_lock_with(other, s->rt, "a", 0, &fixed));
     assert_status(DIBS_BUSY, actor_lock_with(other, s->rt, "a", 0, &fair));

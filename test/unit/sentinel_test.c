@@ -175,6 +175,13 @@ static bool leads_to(struct rig *r, unsigned port)
     return dibs__endpoint_is_at(&r->master, "127.0.0.1", port);
 }
 
+static void all_name(struct rig *r, int first, int second, int third)
+{
+    fake_sentinel_name(&r->fakes[0], first);
+    fake_sentinel_name(&r->fakes[1], second);
+    fake_sentinel_name(&r->fakes[2], third);
+}
+
 /* ------------------------------------------------------------------- rounds */
 
 UNIT_TEST_ON(sentinels_without_a_master_are_passed_over, struct rig *r)
@@ -208,8 +215,7 @@ UNIT_TEST_ON(a_silent_sentinel_has_half_of_the_time, struct rig *r)
 
 UNIT_TEST_ON(a_doubted_server_counts_only_when_all_name_it, struct rig *r)
 {
-    for (size_t i = 0; i < FAKES; i++)
-        fake_sentinel_name(&r->fakes[i], 7);
+    all_name(r, 7, 7, 7);
     start(r, 3, CONNECT_MS);
     await_told(r, 1);
     r->now += MS(1000);
@@ -326,8 +332,7 @@ static bool was_accepted_twice(void *arg)
 
 UNIT_TEST_ON(a_lost_sentinel_is_connected_to_again, struct rig *r)
 {
-    for (size_t i = 0; i < FAKES; i++)
-        fake_sentinel_name(&r->fakes[i], 7);
+    all_name(r, 7, 7, 7);
     start(r, 3, CONNECT_MS);
     await_asked(r, 3);
     settle(r);
@@ -341,8 +346,7 @@ UNIT_TEST_ON(a_lost_sentinel_is_connected_to_again, struct rig *r)
 
 UNIT_TEST_ON(sentinels_learned_from_others_are_asked_too, struct rig *r)
 {
-    for (size_t i = 0; i < FAKES; i++)
-        fake_sentinel_name(&r->fakes[i], 7);
+    all_name(r, 7, 7, 7);
     fake_sentinel_know(&r->fakes[0], &r->fakes[1], &r->fakes[2]);
     start(r, 1, CONNECT_MS);
     await_asked(r, 3);
@@ -375,8 +379,7 @@ static void await_led(struct rig *r, unsigned port)
 /* All name that server, and it serves. */
 static void serve_at(struct rig *r, int port)
 {
-    for (size_t i = 0; i < FAKES; i++)
-        fake_sentinel_name(&r->fakes[i], port);
+    all_name(r, port, port, port);
     start(r, FAKES, CONNECT_MS);
     await_asked(r, FAKES);
     settle(r);
@@ -394,9 +397,7 @@ static void lose_one(struct rig *r, size_t at)
 /* The others are held back, so that the first has answered everything before they answer. */
 UNIT_TEST_ON(the_first_answer_is_not_believed_alone, struct rig *r)
 {
-    fake_sentinel_name(&r->fakes[0], 7);
-    fake_sentinel_name(&r->fakes[1], 8);
-    fake_sentinel_name(&r->fakes[2], 8);
+    all_name(r, 7, 8, 8);
     fake_redis_hold(r->fakes[1].redis, true);
     fake_redis_hold(r->fakes[2].redis, true);
     start(r, 3, CONNECT_MS);
@@ -411,9 +412,7 @@ UNIT_TEST_ON(the_first_answer_is_not_believed_alone, struct rig *r)
 
 UNIT_TEST_ON(sentinels_that_are_learned_outvote_the_one_of_the_url, struct rig *r)
 {
-    fake_sentinel_name(&r->fakes[0], 7);
-    fake_sentinel_name(&r->fakes[1], 8);
-    fake_sentinel_name(&r->fakes[2], 8);
+    all_name(r, 7, 8, 8);
     fake_sentinel_know(&r->fakes[0], &r->fakes[1], &r->fakes[2]);
     start(r, 1, CONNECT_MS);
     await_told(r, 1);
@@ -432,9 +431,7 @@ UNIT_TEST_ON(a_round_does_not_wait_for_a_silent_sentinel, struct rig *r)
 
 UNIT_TEST_ON(the_last_sentinel_does_not_outvote_the_others, struct rig *r)
 {
-    fake_sentinel_name(&r->fakes[0], 8);
-    fake_sentinel_name(&r->fakes[1], 8);
-    fake_sentinel_name(&r->fakes[2], 7);
+    all_name(r, 8, 8, 7);
     start(r, 3, CONNECT_MS);
     await_told(r, 1);
     assert_true(leads_to(r, 8));

@@ -18,10 +18,14 @@
 
 /* ------------------------------------------------------------------- helpers */
 
-static void open_watching(stage *s)
+/* With a store that watches. */
+static int setup(void **state)
 {
+    stage_setup(state);
+    stage *s = *state;
     s->faults.watches = true;
     stage_open(s, LEASE);
+    return 0;
 }
 
 static unsigned looks(stage *s)
@@ -58,10 +62,9 @@ static void pass(stage *s, int64_t ms)
         stage_advance(s, MS(1));
 }
 
-/* A runtime with a lease on "a" that is watched, and the store has said that it watches. */
+/* A lease on "a" is watched, and the store has said that it watches. */
 static void hold_watched(stage *s)
 {
-    open_watching(s);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     stage_advance(s, MS(30));
     assert_int_equal(looks(s), 1);
@@ -85,7 +88,6 @@ UNIT_TEST_ON(the_first_look_is_on_the_grid, stage *s)
     static const int64_t looked[] = {MS(30), MS(30), MS(30), MS(30), MS(30), MS(40)};
     char name[32];
 
-    open_watching(s);
     turn(s, true);
     int64_t start = moved_clock_now(&s->clock), at = 0;
     assert_int_equal(start % MS(10), 0);
@@ -109,7 +111,6 @@ UNIT_TEST_ON(the_first_look_is_on_the_grid, stage *s)
 
 UNIT_TEST_ON(a_short_lock_is_never_looked_at, stage *s)
 {
-    open_watching(s);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     stage_advance(s, MS(20));
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
@@ -123,7 +124,6 @@ UNIT_TEST_ON(a_short_lock_is_never_looked_at, stage *s)
  */
 UNIT_TEST_ON(one_look_is_made_until_the_store_watches, stage *s)
 {
-    open_watching(s);
     faults_look(&s->faults, DIBS_UNAVAILABLE, 1);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     stage_advance(s, MS(30));
@@ -152,7 +152,6 @@ UNIT_TEST_ON(a_watched_lock_is_not_looked_at_again, stage *s)
 
 UNIT_TEST_ON(all_locks_are_looked_at_in_batches_when_watching_restarts, stage *s)
 {
-    open_watching(s);
     lock_many(s, MANY);
     stage_advance(s, MS(30));
     assert_int_equal(looks(s), MANY);
@@ -212,7 +211,6 @@ UNIT_TEST_ON(a_look_that_fails_is_made_again_only_while_the_store_watches, stage
 
 UNIT_TEST_ON(a_look_for_which_there_is_no_memory_is_made_again, stage *s)
 {
-    open_watching(s);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     stage_settle(s);
     is_spared = true;
@@ -230,7 +228,6 @@ UNIT_TEST_ON(a_look_for_which_there_is_no_memory_is_made_again, stage *s)
 /* The store had no memory even to note that it should watch, so it will never say that it does. */
 UNIT_TEST_ON(the_first_look_is_made_again_if_the_store_has_no_memory, stage *s)
 {
-    open_watching(s);
     faults_look(&s->faults, DIBS_NO_MEMORY, 1);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     stage_advance(s, MS(30));
@@ -265,7 +262,6 @@ UNIT_TEST_ON(a_look_waits_for_the_renewal_in_flight, stage *s)
 
 UNIT_TEST_ON(a_lock_that_a_look_finds_gone_is_renewed_first, stage *s)
 {
-    open_watching(s);
     faults_look_gone(&s->faults, "a");
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     stage_advance(s, MS(30));
@@ -287,7 +283,6 @@ UNIT_TEST_ON(a_lock_that_a_look_finds_gone_is_renewed_first, stage *s)
 
 UNIT_TEST_ON(a_lease_may_be_released_while_its_look_is_out, stage *s)
 {
-    open_watching(s);
     faults_look_gone(&s->faults, "a");
     faults_hold_looks(&s->faults);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -305,7 +300,6 @@ UNIT_TEST_ON(a_lease_may_be_released_while_its_look_is_out, stage *s)
 
 UNIT_TEST_ON(a_lease_may_be_lost_while_its_look_is_out, stage *s)
 {
-    open_watching(s);
     faults_hold_looks(&s->faults);
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
     stage_advance(s, MS(30));
@@ -321,7 +315,6 @@ UNIT_TEST_ON(a_lease_may_be_lost_while_its_look_is_out, stage *s)
 /* Closing ends a look without an answer. */
 UNIT_TEST_ON(a_runtime_may_close_while_a_look_is_out, stage *s)
 {
-    open_watching(s);
     faults_hold_looks(&s->faults);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     stage_advance(s, MS(30));
@@ -464,7 +457,6 @@ UNIT_TEST_ON(a_message_during_an_extension_brings_a_renewal, stage *s)
     actor *holder = actor_start();
     struct extending e;
 
-    open_watching(s);
     turn(s, true);
     faults_hold_renewals(&s->faults);
     e = (struct extending){s->rt, DIBS_CLOSED};
@@ -491,7 +483,6 @@ UNIT_TEST_ON(a_message_during_an_extension_brings_a_renewal, stage *s)
 
 UNIT_TEST_ON(a_fixed_lease_is_asked_for_and_not_prolonged, stage *s)
 {
-    open_watching(s);
     turn(s, true);
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
     stage_advance(s, MS(1000));
@@ -513,7 +504,6 @@ UNIT_TEST_ON(a_fixed_lease_is_asked_for_and_not_prolonged, stage *s)
 /* The renewal that the message asked for is repeated until it is answered. */
 UNIT_TEST_ON(a_fixed_lease_is_asked_for_until_there_is_an_answer, stage *s)
 {
-    open_watching(s);
     turn(s, true);
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
     stage_advance(s, MS(1000));
@@ -533,7 +523,6 @@ UNIT_TEST_ON(a_fixed_lease_is_asked_for_until_there_is_an_answer, stage *s)
 
 UNIT_TEST_ON(all_leases_are_renewed_in_batches_when_all_may_have_changed, stage *s)
 {
-    open_watching(s);
     turn(s, true);
     lock_many(s, MANY);
     stage_advance(s, MS(30));
@@ -557,7 +546,6 @@ UNIT_TEST_ON(a_due_renewal_is_not_late_when_all_may_have_changed, stage *s)
 {
     const dibs_lock_options short_lease = {.lease_ms = 150};
 
-    open_watching(s);
     turn(s, true);
     lock_many(s, 4 * MANY);
     stage_advance(s, MS(30));
@@ -598,7 +586,6 @@ UNIT_TEST_ON(a_flood_of_messages_does_not_put_off_what_comes_later, stage *s)
 {
     enum { FLOOD_MS = 3000, EACH_MS = 10 };
 
-    open_watching(s);
     turn(s, true);
     lock_many(s, 4 * MANY);
     stage_advance(s, MS(30));
@@ -614,4 +601,4 @@ UNIT_TEST_ON(a_flood_of_messages_does_not_put_off_what_comes_later, stage *s)
     dibs_unlock_all(s->rt);
 }
 
-UNIT_TESTS(stage_setup, stage_teardown)
+UNIT_TESTS(setup, stage_teardown)
