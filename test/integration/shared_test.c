@@ -955,10 +955,10 @@ static void a_runtime_that_closes_gives_its_permits_back(void **state)
 
 static void child_shares_by_itself(dibs_runtime *rt)
 {
-    const dibs_lock_options shared = {.flags = DIBS_SHARED, .limit = 2};
+    const dibs_lock_options one_of_two = {.flags = DIBS_SHARED, .limit = 2};
 
     CHILD_WANTS(DIBS_NOT_HELD, dibs_check(rt, "x"));
-    CHILD_WANTS(DIBS_OK, dibs_lock_with(rt, "x", LIMIT_MS, &shared));
+    CHILD_WANTS(DIBS_OK, dibs_lock_with(rt, "x", LIMIT_MS, &one_of_two));
     CHILD_WANTS(DIBS_OK, dibs_unlock(rt, "x"));
     CHILD_WANTS(DIBS_BUSY, dibs_trylock(rt, "x"));
 }

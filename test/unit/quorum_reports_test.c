@@ -481,7 +481,7 @@ UNIT_TEST_WITH(an_opening_without_memory_leaves_nothing, NULL, NULL, void *none)
         if (failed)
             assert_status(DIBS_NO_MEMORY, error.status);
         else
-            teardown(state);
+            teardown(NULL);
         assert_int_equal(atomic_load(&living), before);
     }
     assert_true(fails > 4 * MEMBERS);
@@ -501,7 +501,7 @@ UNIT_TEST_WITH(a_quorum_has_an_odd_number_of_masters_up_to_a_limit, NULL, NULL, 
         bool fits = count % 2 == 1 && count <= DIBS__MEMBERS_MAX;
         assert_status(fits ? DIBS_OK : DIBS_INVALID, open_at(urls, count, NULL));
         if (fits)
-            teardown(state);
+            teardown(NULL);
         else
             assert_string_equal(error.detail, "a quorum has an odd number of masters, at most 15");
     }

@@ -193,24 +193,6 @@ static void move_to_deadline(struct rig *r)
         moved_clock_set(&r->clock, deadline);
 }
 
-/* Goes on over that channel alone, whose server took the place of another so many ms ago; 0: never. */
-static void attend_to_the_end(struct rig *r, struct dibs__channel *channel, int64_t ms)
-{
-    for (int64_t limit = now_ms() + LIMIT_MS; dibs__retractions_count(r->all) > 0;) {
-        attend_channel(r, channel);
-        dibs__retractions_attend(r->all, channel, ms > 0 ? moved_clock_now(&r->clock) - MS(ms) : 0);
-        assert_true(now_ms() < limit);
-    }
-}
-
-/* Retracts the token, and goes on until that is confirmed. */
-static void retract(struct rig *r, const struct dibs__route *route)
-{
-    fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
-    dibs__retractions_add(r->all, "name", "token", LEASE_MS, 0, route);
-    attend_until_left(r, 0);
-}
-
 /* ------------------------------------------------------------------- tests */
 
 UNIT_TEST_ON(a_retraction_uses_the_asks_connection_while_it_is_open, struct rig *r)
