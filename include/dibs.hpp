@@ -240,8 +240,8 @@ using event_function = std::function<void(const dibs_event &)>;
  * What is not set has its default. A time is rounded up to the field's unit; a time outside
  * of the field's range is refused when the runtime opens, with errc::invalid. Zero or less
  * is the smallest unit, but for handoff and spin, where it stands for DIBS_NO_HANDOFF and
- * DIBS_NO_SPIN, and for keep, where it keeps nothing. A text with a NUL is refused at once, with errc::invalid. A configuration
- * may be copied, and used for several runtimes.
+ * DIBS_NO_SPIN, and for keep, where it keeps nothing. A text with a NUL is refused at once,
+ * with errc::invalid. A configuration may be copied, and used for several runtimes.
  */
 class config {
   public:
