@@ -538,6 +538,18 @@ UNIT_TEST_ON(a_lease_that_may_be_kept_is_heard_by_the_scheduler, struct scene *s
     assert_true(s->base->ops->can_keep(s->base, "a"));
 }
 
+/* Also if a waiter wanted to be told of changes before. */
+UNIT_TEST_ON(a_lease_that_may_be_kept_is_heard_though_changes_are_told_already, struct scene *s)
+{
+    assert_true(s->base->ops->tell_when_free(s->base, "a", 0) == 0);
+    ATTEND_UNTIL(s, asked(s, "SET " PROBE) == 1);
+    fake_redis_publish(s->fake, PROBE_TOLD);
+    ATTEND_UNTIL(s, s->turned_on == 1);
+    assert_false(atomic_load(&s->store->subscriber->unheard));
+    assert_true(s->base->ops->can_keep(s->base, "a"));
+    assert_true(atomic_load(&s->store->subscriber->unheard));
+}
+
 UNIT_TEST(a_refusal_that_may_pass_is_tried_again_later)
 {
     struct scene *s = *state;

@@ -287,14 +287,13 @@ bool dibs__redis_can_keep(struct dibs__store *base, const char *name)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
 
+    dibs__subscriber_unheard(store->subscriber); /* a recall may come when no thread listens */
     if (atomic_load(&store->tracking.on) > 0)
         return true;
-    if (atomic_load(&store->tracking.wanted)) {
+    if (atomic_load(&store->tracking.wanted))
         dibs__tracking_offer(store, name);
-        return false;
-    }
-    dibs__subscriber_unheard(store->subscriber); /* a recall may come when no thread listens */
-    want(store, name);
+    else
+        want(store, name);
     return false;
 }
 
