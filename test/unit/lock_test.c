@@ -9,7 +9,8 @@
 #include "support/test.h"
 #include "support/wait.h"
 
-#if defined(__linux__) && defined(__x86_64__) && !defined(TEST_UNDER_ASAN) && !defined(TEST_UNDER_TSAN)
+#if defined(__linux__) && defined(__x86_64__) && !defined(TEST_UNDER_ASAN) && !defined(TEST_UNDER_TSAN) &&             \
+    !defined(TEST_COUNTS_LINES)
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
@@ -498,7 +499,8 @@ UNIT_TEST_WITH(an_extension_answered_after_the_deadline_fails, stage_setup, stag
 
 /* ----------------------------------------------------------- no system call */
 
-#if defined(__linux__) && defined(__x86_64__) && !defined(TEST_UNDER_ASAN) && !defined(TEST_UNDER_TSAN)
+#if defined(__linux__) && defined(__x86_64__) && !defined(TEST_UNDER_ASAN) && !defined(TEST_UNDER_TSAN) &&             \
+    !defined(TEST_COUNTS_LINES)
 #define ALLOW(call) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##call, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
 
 static bool forbid_system_calls(void)
