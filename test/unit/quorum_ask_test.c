@@ -561,4 +561,49 @@ UNIT_TEST(a_late_grant_is_given_back_or_is_one_more_vote)
     }
 }
 
+static unsigned renewals[MEMBERS];
+
+static void renew(struct dibs__store *store, struct dibs__batch *batch)
+{
+    const struct dibs__error none = {DIBS_OK, ""};
+
+    renewals[store - setting.stores]++;
+    batch->items[0].result = DIBS__RENEWED;
+    batch->done(batch, &none);
+}
+
+static void renewed(struct dibs__batch *batch, const struct dibs__error *renew_error)
+{
+    assert_int_equal(batch->items[0].result, DIBS__RENEWED);
+}
+
+/* A master with an ask to answer is asked for no renewal, and is silent perhaps; but one that has answered is not. */
+UNIT_TEST(a_grant_that_has_come_is_noted_before_a_renewal)
+{
+    static struct dibs__batch batch;
+
+    for (int has_come = 0; has_come < 2; has_come++) {
+        begin(7, 7, 7);
+        struct dibs__store_ops ops = *setting.stores[0].ops;
+        ops.renew = renew;
+        memset(renewals, 0, sizeof renewals);
+        for (size_t i = 0; i < MEMBERS; i++) {
+            setting.stores[i].ops = &ops;
+            voter_says(i, DIBS__OP_ASK, DIBS_OK, i == 2 ? 40 : 0);
+        }
+        assert_status(DIBS_OK, ask());
+        assert_int_equal(phase_of(2), DIBS__MEMBER_ASKED);
+        the_time += MS(1);
+        dibs__detached_attend(&setting.q, the_time + MS(30)); /* the next look is far away */
+        the_time += MS(has_come ? 40 : 1);
+        batch = (struct dibs__batch){.count = 1, .done = renewed};
+        batch.items[0] =
+            (struct dibs__renewal){.name = "x", .token = "dibs:token", .lease_ms = LEASE_MS, .fence = answer.fence};
+        dibs__quorum_renew(&setting.q.store, &batch);
+        for (size_t i = 0; i < MEMBERS; i++)
+            assert_int_equal(renewals[i], i < 2 || has_come);
+        end(NULL);
+    }
+}
+
 UNIT_TESTS(NULL, end)

@@ -53,6 +53,22 @@ bool dibs__detached_take(struct dibs__quorum *q, struct dibs__pending_op *op)
     return true;
 }
 
+bool dibs__detached_hurry(struct dibs__quorum *q, struct dibs__claim *claim)
+{
+    bool any = false;
+
+    dibs__quorum_mutex_lock(&q->mutex);
+    for (size_t i = 0; i < q->count; i++) {
+        struct dibs__pending_op *op = &claim->ops[i];
+        if (!dibs__pending_op_is_detached(op) || op->is_looked_at)
+            continue;
+        op->look_at = 0;
+        any = true;
+    }
+    dibs__quorum_mutex_unlock(&q->mutex);
+    return any;
+}
+
 int64_t dibs__detached_deadline(struct dibs__quorum *q)
 {
     int64_t deadline = DIBS__NEVER;

@@ -461,6 +461,20 @@ static void announce(struct dibs__quorum *q, const struct dibs__batch *batch)
             dibs__vote_want(q, batch->items[i].lease_ms);
 }
 
+/*
+ * Notes the answers to asks that have arrived: a member with an ask to answer gets no renewal. Where another is silent,
+ * the renewal would wait for that one.
+ */
+static void note_late_answers(struct dibs__quorum *q, const struct round *round)
+{
+    bool any = false;
+
+    for (size_t i = 0; i < round->batch->count; i++)
+        any = dibs__detached_hurry(q, round->tallies[i].claim) || any;
+    if (any)
+        dibs__detached_attend(q, dibs__quorum_now(q));
+}
+
 void dibs__quorum_renew(struct dibs__store *base, struct dibs__batch *batch)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
@@ -477,8 +491,10 @@ void dibs__quorum_renew(struct dibs__store *base, struct dibs__batch *batch)
         batch->done(batch, (dibs__quorum_no_memory(&error), &error));
         return;
     }
-    if (!batch->watch)
+    if (!batch->watch) {
+        note_late_answers(q, round);
         announce(q, batch);
+    }
     for (size_t i = 0; i < q->count; i++) {
         sent[i] = new_part_batch(round, &q->members[i]);
         round->references += sent[i] != NULL;
