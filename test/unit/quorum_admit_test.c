@@ -147,6 +147,19 @@ UNIT_TEST(nobody_is_admitted_beside_a_master_of_an_unknown_quorum)
     assert_true(dibs__look_plan(q, look, 0, 1, &vote));
 }
 
+/* Else it would be given a number that the others have not, if they all forgot that one: and never vote with them. */
+UNIT_TEST(nobody_is_admitted_to_a_quorum_that_no_master_which_answers_belongs_to)
+{
+    struct dibs__vote vote;
+
+    atomic_store(&q->number, OTHER_NUMBER);
+    says(0, lost);
+    says(2, of(votes, NUMBER));
+    assert_false(dibs__look_plan(q, look, 0, 1, &vote));
+    says(1, of(votes, OTHER_NUMBER)); /* it was silent */
+    assert_true(dibs__look_plan(q, look, 0, 1, &vote));
+}
+
 static void look_with_marks(uint64_t first, uint64_t second, uint64_t third)
 {
     const uint64_t marks[MEMBERS] = {first, second, third};

@@ -196,16 +196,16 @@ static bool has_begun(const struct dibs__quorum *q)
 }
 
 /*
- * Whether a minority belongs to a quorum that this process does not know, or knew by a number that all have
- * forgotten. Either the others lost their data, or the minority belongs to other URLs: only an operator can
- * tell.
+ * Whether some of the masters that answered belong to a quorum that this process does not know, or knew by a number
+ * that none of these has. Either the others lost their data, or these belong to other URLs: only an operator can tell,
+ * or a master that answers later.
  */
 static bool is_disputed(const struct dibs__quorum *q, const struct dibs__look *look)
 {
     uint64_t number = atomic_load(&q->number);
     bool disputed = false;
 
-    if (number != 0 && (!dibs__look_is_whole(q, look) || count_number(q, look, number) > 0))
+    if (number != 0 && count_number(q, look, number) > 0)
         return false;
     for (size_t i = 0; i < q->count; i++)
         disputed =
