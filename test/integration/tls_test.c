@@ -211,7 +211,12 @@ static void a_cluster_is_reached_over_tls(void **state)
 
 /* ------------------------------------------------------- what breaks and ends */
 
-/* SIGPIPE would end this program. */
+/*
+ * Whom the server granted a lock just before it was killed may not have heard of it, and others leave the lock to it
+ * for as long as that lease was to last (GUARANTEES.md): shorter than the test waits. SIGPIPE would end this program.
+ */
+#define LEFT_MS (LIMIT_MS / 4)
+
 static void broken_tls_connections_are_made_again(void **state)
 {
     fixture *f = *state;
@@ -220,8 +225,8 @@ static void broken_tls_connections_are_made_again(void **state)
 
     assert_int_equal(sigaction(SIGPIPE, NULL, &pipe), 0);
     assert_true(pipe.sa_handler == SIG_DFL);
-    fixture_open(f, LONG_LEASE_MS);
-    dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
+    fixture_open(f, LEFT_MS);
+    dibs_runtime *other = open_runtime(f->server, LEFT_MS);
     for (int i = 0; i < 6; i++) {
         crowd_begin(members, 4, (dibs_runtime *[]){f->rt, other});
         pause_ms(20);
