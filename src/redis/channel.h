@@ -20,8 +20,8 @@
 struct dibs__command {
     const char *const *words;       /* texts; NULL ends them */
     const struct dibs__words *more; /* further words behind those; NULL: there are none */
-    bool tells_first; /* what the command publishes must leave the server before its reply does; costs a PING in the
-              same write */
+    bool tells_first;               /* what the command publishes must leave the server before its reply does; costs a
+                                       PING in the same write */
     const struct dibs__command *before; /* commands that are sent right before this one, in the same write; they have
                                            only words. The server may run commands of other clients in between */
     unsigned before_count;              /* at most 31 */
@@ -192,10 +192,9 @@ void dibs__channel_set_clock(struct dibs__channel *channel, uint64_t serial, int
 bool dibs__channel_view(struct dibs__channel *channel, struct dibs__link_view *view);
 
 /*
- * Called by the scheduler. interest: what to poll for (fd -1: nothing); *deadline is lowered to the time until when at
- * the latest. attend: goes on
- * after that poll, which returned the events `ready`, and runs completions; never blocks. keep_open: the channel must
- * be connected at all times.
+ * Called by the scheduler. interest: what to poll for (fd -1: nothing); *deadline is lowered to the time until when to
+ * poll at the latest. attend: goes on after that poll, which returned the events `ready`, and runs completions; never
+ * blocks. keep_open: the channel must be connected at all times.
  */
 struct pollfd dibs__channel_interest(struct dibs__channel *channel, bool keep_open, int64_t *deadline);
 void dibs__channel_attend(struct dibs__channel *channel, bool keep_open, short ready, int64_t now);
