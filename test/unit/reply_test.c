@@ -133,6 +133,26 @@ UNIT_TEST(integers_are_taken_only_from_where_they_are)
 
 /* ------------------------------------------------------------------ buffer */
 
+UNIT_TEST(a_buffer_leaves_lent_memory_when_it_outgrows_it)
+{
+    char room[8] = "", bytes[16] = "0123456789abcde";
+
+    for (size_t first = 0; first <= sizeof room; first++) {
+        struct dibs__buffer buffer = {.bytes = room, .cap = sizeof room, .is_lent = true};
+        assert_true(dibs__buffer_append(&buffer, bytes, first));
+        assert_ptr_equal(buffer.bytes, room);
+        assert_true(dibs__buffer_append(&buffer, bytes + first, sizeof bytes - first));
+        assert_ptr_not_equal(buffer.bytes, room);
+        assert_false(buffer.is_lent);
+        assert_int_equal(buffer.used, sizeof bytes);
+        assert_memory_equal(buffer.bytes, bytes, sizeof bytes);
+        dibs__buffer_free(&buffer);
+    }
+    struct dibs__buffer unused = {.bytes = room, .cap = sizeof room, .is_lent = true};
+    dibs__buffer_free(&unused); /* frees nothing */
+    assert_null(unused.bytes);
+}
+
 UNIT_TEST(a_buffer_keeps_what_it_is_given_in_order)
 {
     struct dibs__buffer buffer = {0};

@@ -234,8 +234,7 @@ static dibs_status begin_to_connect(struct dibs__quorum *q, struct dibs__error *
     return dibs__quorum_no_majority(q, (unsigned)(q->count - failed), error);
 }
 
-/* Fails if so many masters refuse what confirms grants that no lock could be had. Only those that answered are tried.
- */
+/* Fails if too few masters are left that don't refuse what confirms grants. Only those that have answered are tried. */
 static dibs_status try_to_confirm(struct dibs__quorum *q, struct dibs__error *error)
 {
     struct dibs__error refusal = {DIBS_OK, ""}, its;
