@@ -81,7 +81,7 @@ static dibs_status for_lack_of_replicas(struct dibs__acquire *acquire, dibs_stat
         !dibs__outage_budget_lacks_replicas(&acquire->budget, dibs__core_now(acquire->core)))
         return status;
     acquire->learned = DIBS__LEARNED_FAILURE;
-    *acquire->error = acquire->outage.error;
+    *acquire->error = acquire->budget.outage->error;
     return acquire->error->status;
 }
 
@@ -260,7 +260,7 @@ static void begin_rest(struct dibs__acquire *acquire, int64_t until)
 
     DIBS__REQUIRE(acquire->wait_until > 0);
     dibs__asker_rest(acquire->core->cells, acquire->cell, acquire->lease, dibs__earlier(until, acquire->wait_until),
-                     &acquire->wait_event, meets_outage ? &acquire->outage : NULL);
+                     &acquire->wait_event, meets_outage ? acquire->budget.outage : NULL);
 }
 
 /* The calling thread sleeps until the rest is over. Returns what was pushed. */
@@ -393,6 +393,8 @@ static enum dibs__acquire_state ended(struct dibs__acquire *acquire, dibs_status
     bool is_waited_for = acquire->probes || (acquire->never_rests && acquire->recalled);
 
     acquire->status = status;
+    dibs__outage_set(&acquire->budget.outage, NULL);
+    dibs__outage_set(&acquire->waiter.outage, NULL);
     if (acquire->waited)
         change_waiting(acquire, -1);
     if (status == DIBS_BUSY && !is_waited_for)
@@ -440,8 +442,8 @@ static dibs_status fail_without_turn(struct dibs__acquire *acquire, dibs_status 
 {
     if (status == DIBS_CANCELLED)
         return cancelled(acquire);
-    if (status == acquire->outage.error.status) { /* what the thread with the turn met */
-        *acquire->error = acquire->outage.error;
+    if (acquire->waiter.outage) { /* what the thread with the turn met */
+        *acquire->error = acquire->waiter.outage->error;
         return status;
     }
     if (status == DIBS_BUSY)
@@ -488,8 +490,8 @@ static enum dibs__acquire_state after_turn(struct dibs__acquire *acquire, dibs_s
     acquire->lease = waiter->lease;
     acquire->cell = waiter->cell;
     if (waiter->kind == DIBS__TURN_TO_ASK) {
-        if (acquire->waited || waiter->outage_since > 0)
-            dibs__outage_budget_take_over(&acquire->budget, waiter->outage_since, dibs__core_now(core));
+        if (acquire->waited || waiter->outage)
+            dibs__outage_budget_take_over(&acquire->budget, waiter->outage, waiter->outage_since, dibs__core_now(core));
         return begin_to_ask(acquire);
     }
     if (waiter->retaken)
@@ -510,7 +512,7 @@ void dibs__acquire_init(struct dibs__acquire *acquire, struct dibs__core *core, 
     int64_t now = dibs__core_now(core), wait_ms = wish->wait_ms;
 
     DIBS__REQUIRE(wish->lease_ms > 0 && wait_ms >= DIBS_WAIT_FOREVER);
-    memset(acquire, 0, offsetof(struct dibs__acquire, outage)); /* an outage is long, and seldom needed */
+    memset(acquire, 0, sizeof *acquire);
     acquire->core = core;
     acquire->wish = *wish;
     acquire->name = name;
@@ -522,7 +524,7 @@ void dibs__acquire_init(struct dibs__acquire *acquire, struct dibs__core *core, 
     acquire->try_until = dibs__after_ms(now, core->config.settings->command_timeout_ms);
     acquire->recall.first_ms = 1;
     dibs__wait_event_init(&acquire->wait_event);
-    dibs__outage_budget_begin(&acquire->budget, core->config.settings->outage_ms, &acquire->outage, now);
+    dibs__outage_budget_begin(&acquire->budget, core->config.settings->outage_ms, now);
     DIBS__PROBE(acquire__start, name, wait_ms);
 }
 
@@ -536,7 +538,6 @@ static void prepare_turn(struct dibs__acquire *acquire)
     waiter->one_try = acquire->wait_until == 0;
     waiter->deadline = acquire->wait_until > 0 ? acquire->wait_until : acquire->try_until;
     waiter->budget = dibs__outage_budget_until(&acquire->budget);
-    waiter->outage = &acquire->outage;
     waiter->told = acquire->wait_event.tell ? &acquire->wait_event : NULL;
 }
 

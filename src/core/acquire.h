@@ -30,6 +30,7 @@
 #include "core/core.h"
 #include "core/holds.h"
 #include "core/outage_budget.h"
+#include "core/turn.h"
 
 #define DIBS__RECALL_MS 50 /* one try waits this long, plus a round trip, for the answer to a recall */
 
@@ -69,7 +70,6 @@ struct dibs__acquire {
     enum dibs__learned learned;  /* why the acquire fails */
     dibs_status status;          /* how the acquire ended; valid in ENDED */
     struct dibs__error *error;   /* the caller's, who may change it between two steps; filled on failure */
-    struct dibs__outage outage;  /* the last one that this acquire, or another thread for it, met */
 };
 
 /* As dibs_lock_with, for a name that the owner does not hold; within a visit. *error is filled only on failure. */

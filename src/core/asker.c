@@ -64,14 +64,14 @@ static int64_t ask_by(const struct dibs__cell *cell, int64_t deadline, int64_t n
 
 /* Shows the threads behind the thread with the turn that it rests, for which lease, and why. */
 static void show_resting(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
-                         int64_t deadline, const struct dibs__outage *outage) DIBS__REQUIRES(dibs__shard_mutex)
+                         int64_t deadline, struct dibs__outage *outage) DIBS__REQUIRES(dibs__shard_mutex)
 {
     int64_t now = dibs__now(cells->clock);
 
     DIBS__REQUIRE(cell->state == DIBS__CELL_ASKED && !cell->lease);
     dibs__waiters_note_outage(cell, outage, now);
     cell->said_taken = !outage;
-    dibs__waiters_fail_tries(cell, outage ? &outage->error : NULL);
+    dibs__waiters_fail_tries(cell, outage);
     cell->lease = lease;
     lease->asker->ask_by = ask_by(cell, deadline, now);
 }
@@ -114,7 +114,7 @@ static struct dibs__push end_rest(struct dibs__cells *cells, struct dibs__cell *
 }
 
 void dibs__asker_rest(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease, int64_t deadline,
-                      struct dibs__wait_event *wait_event, const struct dibs__outage *outage)
+                      struct dibs__wait_event *wait_event, struct dibs__outage *outage)
 {
     dibs__shard_mutex_lock(&cell->shard->mutex);
     DIBS__REQUIRE(lease->asker && lease->listing.previous && !lease->asker->wait_event);

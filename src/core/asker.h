@@ -26,7 +26,7 @@ void dibs__asker_set_token(struct dibs__cell *cell, struct dibs__lease *lease, c
  * dibs__asker_rests may say something new. outage: why the ask failed; NULL: the store said that the name is taken.
  */
 void dibs__asker_rest(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease, int64_t deadline,
-                      struct dibs__wait_event *wait_event, const struct dibs__outage *outage);
+                      struct dibs__wait_event *wait_event, struct dibs__outage *outage);
 
 /*
  * True: the acquire goes on resting, at most until *until. False: the rest is over, or `end` is set. *push is then what

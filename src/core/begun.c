@@ -21,7 +21,7 @@ struct caller {
 struct dibs__wanting {
     struct dibs__job job;
     struct dibs__acquire acquire; /* running thread only, then the calling thread's; `waiter` has its own guards
-                                     (waiters.h), and whoever ends a wait for the turn writes `outage` */
+                                     (waiters.h) */
     atomic_uint references; /* atomic; one for the job, one for dibs_task.wanting, and one for the thread of a blocking
                                call, each with a kept visit */
     enum dibs__acquire_state state; /* running thread only */

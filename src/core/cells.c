@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "core/outage_budget.h"
 
 _Static_assert((DIBS__SHARDS & (DIBS__SHARDS - 1)) == 0, "a name falls to a shard by bits of its hash");
 
@@ -69,7 +70,7 @@ static void remove_cell(struct dibs__cell *cell) DIBS__REQUIRES(dibs__shard_mute
     while (*at != cell)
         at = &(*at)->next;
     *at = cell->next;
-    free(cell->outage);
+    dibs__outage_set(&cell->outage, NULL);
     free(cell);
     if (--shard->count <= shard->bucket_count / 8 && shard->bucket_count > DIBS__CELLS_FEW)
         rehash(shard, shard->count > 0 ? shard->bucket_count / 2 : DIBS__CELLS_FEW);

@@ -61,8 +61,10 @@ struct dibs__cell {
     struct dibs__lease *granted DIBS__GUARDED_BY(dibs__shard_mutex); /* list of the others, with a reference */
     struct dibs__waiter *waiters DIBS__GUARDED_BY(dibs__shard_mutex); /* list, first come, first served (waiters.h) */
     struct dibs__waiter *tries DIBS__GUARDED_BY(dibs__shard_mutex);   /* list of the waiters with one try (turn.c) */
-    struct dibs__long_outage *outage DIBS__GUARDED_BY(dibs__shard_mutex); /* the one that is ridden out; NULL: none */
-    char name[];                                                          /* read-only; without a NUL */
+    struct dibs__outage *outage DIBS__GUARDED_BY(dibs__shard_mutex); /* the one that the threads with the turn ride out,
+                                                                        with a reference; NULL: none */
+    int64_t outage_since DIBS__GUARDED_BY(dibs__shard_mutex); /* valid with `outage`; when the first of them met it */
+    char name[];                                              /* read-only; without a NUL */
 };
 
 /* Whether a thread here has the lease, or may take it. Turnless leases do not count. */

@@ -72,7 +72,7 @@ static dibs_status what_is_known(const struct dibs__cell *cell, struct dibs__wai
         return DIBS_TIMEOUT;
     if (!cell->outage)
         return DIBS_BUSY;
-    *waiter->outage = cell->outage->last;
+    dibs__outage_set(&waiter->outage, cell->outage);
     return waiter->outage->error.status;
 }
 
@@ -128,8 +128,8 @@ static bool take_or_fail(struct dibs__cells *cells, struct dibs__waiter *waiter,
     DIBS__REQUIRE(waiter->name_size > 0);
     waiter->kind = DIBS__TURN_TO_ASK;
     waiter->lease = waiter->unfit = NULL;
+    dibs__outage_set(&waiter->outage, NULL);
     waiter->keeps = waiter->retaken = waiter->tells = false;
-    waiter->outage_since = 0;
     *status = DIBS_OK;
     waiter->cell = dibs__cells_lock_or_add(cells, waiter->name, waiter->name_size, shard);
     if (!waiter->cell) {
@@ -226,13 +226,13 @@ void dibs__turn_granted(struct dibs__cells *cells, struct dibs__lease *lease)
 }
 
 /* Waiters that may not ride out the outage any longer leave with the error of the thread that met it. */
-static void fail_exhausted(struct dibs__cell *cell, const struct dibs__error *error, int64_t now)
+static void fail_exhausted(struct dibs__cell *cell, struct dibs__outage *outage, int64_t now)
     DIBS__REQUIRES(dibs__shard_mutex)
 {
     for (struct dibs__waiter *at = cell->waiters, *next; at; at = next) {
         next = at->links.next;
         if (now >= at->budget)
-            dibs__waiters_fail(at, error->status, error);
+            dibs__waiters_fail(at, outage);
     }
 }
 
@@ -241,14 +241,16 @@ static void share_findings(struct dibs__cell *cell, const struct dibs__leaving *
     DIBS__REQUIRES(dibs__shard_mutex)
 {
     bool failed = leaving->learned == DIBS__LEARNED_FAILURE || leaving->learned == DIBS__LEARNED_OUTAGE;
+    struct dibs__outage *outage = failed ? dibs__outage_new(leaving->error, false) : NULL;
 
     cell->said_taken = leaving->learned == DIBS__LEARNED_TAKEN;
     if (cell->said_taken || (failed && leaving->error->status != DIBS_UNAVAILABLE)) /* the store has answered */
         dibs__waiters_note_outage(cell, NULL, 0);
     if (leaving->learned == DIBS__LEARNED_OUTAGE)
-        fail_exhausted(cell, leaving->error, now);
+        fail_exhausted(cell, outage, now);
     if (failed || cell->said_taken)
-        dibs__waiters_fail_tries(cell, failed ? leaving->error : NULL);
+        dibs__waiters_fail_tries(cell, outage);
+    dibs__outage_set(&outage, NULL);
 }
 
 bool dibs__turn_give_up(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,

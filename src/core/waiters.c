@@ -57,45 +57,34 @@ void dibs__waiters_complete(struct dibs__cell *cell, struct dibs__waiter *waiter
 {
     dibs__shard_mutex_held(&cell->shard->mutex);
     dibs__waiters_remove(waiter);
-    waiter->outage_since = cell->outage ? cell->outage->since : 0;
-    if (cell->outage)
-        *waiter->outage = cell->outage->last;
+    dibs__outage_set(&waiter->outage, cell->outage);
+    waiter->outage_since = cell->outage_since;
     if (set_state(waiter, DIBS__WAITER_COMPLETE))
         wake_when_unlocked(cell->shard, &waiter->state);
 }
 
-void dibs__waiters_fail(struct dibs__waiter *waiter, dibs_status status, const struct dibs__error *error)
+void dibs__waiters_fail(struct dibs__waiter *waiter, struct dibs__outage *outage)
 {
-    DIBS__REQUIRE(status != DIBS_OK);
     dibs__waiters_remove(waiter);
-    if (error)
-        waiter->outage->error = *error;
-    waiter->answer = status;
+    dibs__outage_set(&waiter->outage, outage);
+    waiter->answer = outage ? outage->error.status : DIBS_BUSY;
     if (set_state(waiter, DIBS__WAITER_COMPLETE))
         dibs__futex_wake(&waiter->state);
 }
 
-void dibs__waiters_fail_tries(struct dibs__cell *cell, const struct dibs__error *error)
+void dibs__waiters_fail_tries(struct dibs__cell *cell, struct dibs__outage *outage)
 {
     dibs__shard_mutex_held(&cell->shard->mutex);
     while (cell->tries)
-        dibs__waiters_fail(cell->tries, error ? error->status : DIBS_BUSY, error);
+        dibs__waiters_fail(cell->tries, outage);
 }
 
-void dibs__waiters_note_outage(struct dibs__cell *cell, const struct dibs__outage *outage, int64_t now)
+void dibs__waiters_note_outage(struct dibs__cell *cell, struct dibs__outage *outage, int64_t now)
 {
     dibs__shard_mutex_held(&cell->shard->mutex);
-    if (outage && !cell->outage) {
-        cell->outage = malloc(sizeof *cell->outage);
-        if (cell->outage)
-            cell->outage->since = now;
-    }
-    if (outage && cell->outage)
-        cell->outage->last = *outage;
-    if (!outage) {
-        free(cell->outage);
-        cell->outage = NULL;
-    }
+    if (!cell->outage)
+        cell->outage_since = now;
+    dibs__outage_set(&cell->outage, outage);
 }
 
 bool dibs__waiters_fit(const struct dibs__lease *lease, const struct dibs__waiter *waiter)

@@ -6,25 +6,13 @@
 #define DIBS_CORE_WAITERS_H
 
 #include "core/cells.h"
+#include "core/outage_budget.h"
 
 /* What a thread that wanted a name has got. */
 enum dibs__turn_kind {
     DIBS__TURN_TO_ASK, /* the turn: the thread must ask the store, and goes on with the attempt of `lease` if that is
                           set */
     DIBS__TURN_HANDED  /* `lease`, which another thread held before */
-};
-
-/* Why the store grants the name to no thread here, though the name may be free. */
-struct dibs__outage {
-    struct dibs__error error;
-    bool too_few_replicas; /* the store grants the name and takes it back, because too few replicas acknowledge the
-                              grant */
-};
-
-/* An outage that the threads with the turn ride out, one after the other. */
-struct dibs__long_outage {
-    struct dibs__outage last; /* the outage as a thread last met it */
-    int64_t since;            /* when the first of these threads met the outage */
 };
 
 /*
@@ -56,8 +44,9 @@ struct dibs__waiter {
                                       which may lock the workers' mutex */
 
     /* What the caller gets. */
-    struct dibs__outage *outage; /* what another thread was told; filled if the status is that of an outage, and
-                                    together with the turn if outage_since is set */
+    struct dibs__outage *outage; /* set if the status is that of an outage, to what another thread was told; or with the
+                                    turn, to the outage that the previous threads with the turn met. With one reference,
+                                    the caller's; NULL: there is none */
     enum dibs__turn_kind kind;   /* set */
     bool keeps;                  /* set, with the turn: the process may keep the lease (kept.h) */
     bool retaken;                /* set, with HANDED: nobody here used the lease before, the process had kept it */
@@ -65,9 +54,9 @@ struct dibs__waiter {
     int64_t retaken_at;          /* set, with retaken: when the caller took the lease */
     struct dibs__lease *unfit;   /* set, with the turn: a kept lease that must be given back first, with one reference,
                                     the caller's; NULL: there is none */
-    int64_t outage_since; /* set: when the outage began that the previous threads with the turn met; 0: they met none */
-    struct dibs__lease *lease; /* set: with one reference, the caller's; NULL: there is none */
-    struct dibs__cell *cell;   /* set */
+    int64_t outage_since;        /* set, with the turn and `outage`: when the outage began */
+    struct dibs__lease *lease;   /* set: with one reference, the caller's; NULL: there is none */
+    struct dibs__cell *cell;     /* set */
 
     /* How it waits: only from the begin of a wait on. */
     DIBS__LINKS(struct dibs__waiter) links DIBS__GUARDED_BY(dibs__shard_mutex); /* in a list of the cell */
@@ -100,11 +89,10 @@ void dibs__waiters_wake(struct dibs__shard *shard, struct dibs__waiter *waiter) 
 void dibs__waiters_complete(struct dibs__cell *cell, struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shard_mutex);
 
 /*
- * Takes the waiter out of its list, and wakes its thread, which then returns the status, which is not DIBS_OK. error:
- * its sentence; NULL: the waiter has one already. Each failed waiter is woken at once, even where many fail.
+ * Takes the waiter out of its list, and wakes its thread, which then returns the status of the outage; NULL: DIBS_BUSY.
+ * Each failed waiter is woken at once, even where many fail.
  */
-void dibs__waiters_fail(struct dibs__waiter *waiter, dibs_status status, const struct dibs__error *error)
-    DIBS__REQUIRES(dibs__shard_mutex);
+void dibs__waiters_fail(struct dibs__waiter *waiter, struct dibs__outage *outage) DIBS__REQUIRES(dibs__shard_mutex);
 
 /* Whether the lease is what the waiter wants. */
 bool dibs__waiters_fit(const struct dibs__lease *lease, const struct dibs__waiter *waiter);
@@ -126,12 +114,11 @@ void dibs__waiters_pass_on(struct dibs__cell *cell) DIBS__REQUIRES(dibs__shard_m
  */
 bool dibs__waiters_pass_on_with(struct dibs__cell *cell, struct dibs__lease *lease) DIBS__REQUIRES(dibs__shard_mutex);
 
-/* Ends the wait of all threads with one try: with the error, or, where it is NULL, because the name is taken. */
-void dibs__waiters_fail_tries(struct dibs__cell *cell, const struct dibs__error *error)
-    DIBS__REQUIRES(dibs__shard_mutex);
+/* Ends the wait of all threads with one try: with the outage, or, where it is NULL, because the name is taken. */
+void dibs__waiters_fail_tries(struct dibs__cell *cell, struct dibs__outage *outage) DIBS__REQUIRES(dibs__shard_mutex);
 
-/* The thread with the turn met that outage; NULL: it met none. If there is no memory, nothing is known of the name. */
-void dibs__waiters_note_outage(struct dibs__cell *cell, const struct dibs__outage *outage, int64_t now)
+/* The thread with the turn met that outage; NULL: it met none. */
+void dibs__waiters_note_outage(struct dibs__cell *cell, struct dibs__outage *outage, int64_t now)
     DIBS__REQUIRES(dibs__shard_mutex);
 
 #endif

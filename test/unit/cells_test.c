@@ -18,7 +18,6 @@ struct alone {
     atomic_bool closing;
     atomic_int status; /* of the waiter; -1: it still waits */
     struct dibs__waiter turn;
-    struct dibs__outage outage;
 };
 
 static void wait_alone(void *arg)
@@ -30,7 +29,6 @@ static void wait_alone(void *arg)
         .name_size = 1,
         .deadline = DIBS__NEVER,
         .budget = DIBS__NEVER,
-        .outage = &alone->outage,
     };
     atomic_store(&alone->status, (int)turn_take(alone->cells, &alone->turn));
 }
@@ -80,7 +78,7 @@ UNIT_TEST_ON(an_unreported_loss_keeps_nobody_waiting, stage *s)
 {
     for (int waits = 0; waits < 2; waits++) {
         struct alone alone = {.clock = &s->clock, .status = -1};
-        struct dibs__waiter turn = {.name = "a", .name_size = 1, .one_try = true, .outage = &alone.outage};
+        struct dibs__waiter turn = {.name = "a", .name_size = 1, .one_try = true};
         struct dibs__lease *lease = dibs__lease_new(1, "a", 1, DIBS__TOKEN_MAX);
         actor *waiter = waits ? actor_start() : NULL;
         alone.cells = dibs__cells_new(&s->clock.clock, &alone.closing, 0);
@@ -138,11 +136,14 @@ UNIT_TEST_ON(a_free_turn_follows_no_outage, stage *s)
     atomic_bool closing = false;
     struct dibs__cells *cells = dibs__cells_new(&s->clock.clock, &closing, 0);
     struct dibs__lease *other = dibs__lease_new(1, "b", 1, DIBS__TOKEN_MAX);
-    struct dibs__waiter turn = {
-        .name = "a", .name_size = 1, .outage_since = 77, .kind = DIBS__TURN_HANDED, .lease = other};
+    struct dibs__waiter turn = {.name = "a",
+                                .name_size = 1,
+                                .outage = dibs__outage_new(&(struct dibs__error){DIBS_UNAVAILABLE, "away"}, false),
+                                .kind = DIBS__TURN_HANDED,
+                                .lease = other};
 
     assert_status(DIBS_OK, turn_take(cells, &turn));
-    assert_int_equal(turn.outage_since, 0);
+    assert_null(turn.outage);
     assert_int_equal(turn.kind, DIBS__TURN_TO_ASK);
     assert_null(turn.lease);
     dibs__turn_give_up(cells, turn.cell, NULL, &told_nothing);

@@ -220,35 +220,26 @@ UNIT_TEST(a_nested_pair_asks_for_no_memory)
     dibs_close(rt);
 }
 
-/* A thread that can't reach the store has no memory to note that for the others: they know nothing of the outage. */
-UNIT_TEST(an_outage_without_memory_to_note_it_stays_unknown_to_others)
+/* A thread that can't reach the store has no memory for the sentence that says why: that it can't is told all the same.
+ */
+UNIT_TEST(an_outage_without_memory_for_its_sentence_is_told)
 {
-    atomic_bool closing = true; /* so that nobody sleeps */
-    struct dibs__cells *cells = dibs__cells_new(&dibs__system_clock, &closing, 0);
-    struct dibs__lease *lease = dibs__lease_new(1, "a", 1, DIBS__TOKEN_MAX);
-    struct dibs__outage told, outage = {.error = {DIBS_UNAVAILABLE, "away"}};
-    struct dibs__wait_event wait_event;
-    struct dibs__push push;
-    int64_t until;
+    for (int lacks = 0; lacks < 2; lacks++) {
+        struct dibs__outage *outage, *other = NULL;
 
-    dibs__wait_event_init(&wait_event);
-    for (int noted = 0; noted < 2; noted++) {
-        struct dibs__waiter turn = {.name = "a", .name_size = 1, .outage = &told}, other = turn;
-        assert_status(DIBS_OK, turn_take(cells, &turn));
-        dibs__asker_begin(cells, lease);
-        fails_here = !noted;
-        atomic_store(&fail_at, !noted);
-        dibs__asker_rest(cells, turn.cell, lease, DIBS__NEVER, &wait_event, &outage);
-        assert_false(dibs__asker_rests(cells, turn.cell, lease, false, &until, &push));
+        fails_here = true;
+        atomic_store(&fail_at, 1);
+        outage = dibs__outage_new(&(struct dibs__error){DIBS_UNAVAILABLE, "away"}, lacks);
         atomic_store(&fail_at, 0);
         fails_here = false;
-        closing = false;
-        assert_status(noted || !CAN_FAIL ? DIBS_UNAVAILABLE : DIBS_TIMEOUT, turn_take(cells, &other));
-        closing = true;
-        dibs__turn_give_up(cells, turn.cell, lease, &(struct dibs__leaving){.learned = DIBS__LEARNED_NOTHING});
+        assert_status(DIBS_UNAVAILABLE, outage->error.status);
+        assert_int_equal(lacks, outage->too_few_replicas);
+        assert_that(strstr(outage->error.detail, CAN_FAIL ? "no memory" : "away"), "%s", outage->error.detail);
+        dibs__outage_set(&other, outage);
+        dibs__outage_set(&outage, NULL);
+        assert_status(DIBS_UNAVAILABLE, other->error.status);
+        dibs__outage_set(&other, NULL);
     }
-    dibs__lease_unref(lease);
-    dibs__cells_free(cells);
 }
 
 UNIT_TESTS(NULL, NULL)

@@ -38,9 +38,8 @@ static int64_t now(const struct dibs__clock *clock)
 
 static void wait_once(struct crowd *crowd)
 {
-    struct dibs__outage outage;
     struct dibs__waiter turn = {
-        .name = "a", .name_size = 1, .wish.lease_ms = 1000, .deadline = 1, .budget = DIBS__NEVER, .outage = &outage};
+        .name = "a", .name_size = 1, .wish.lease_ms = 1000, .deadline = 1, .budget = DIBS__NEVER};
 
     crowd->timed_out += turn_take(crowd->cells, &turn) == DIBS_TIMEOUT;
 }
