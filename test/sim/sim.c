@@ -11,6 +11,7 @@
  * LIBRARY is the library that was linked for the simulation: see seams.txt. Each run is a process of its own, so that
  * nothing it leaves behind affects another run.
  */
+#include <errno.h>
 #include <execinfo.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -376,7 +377,7 @@ static void read_options(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    static char stack[65536];
+    static char name[] = "sim", stack[65536];
     const stack_t alternate = {.ss_sp = stack, .ss_size = sizeof stack};
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_ONSTACK};
 
@@ -385,6 +386,7 @@ int main(int argc, char **argv)
     int before = personality(0xffffffff); /* addresses are the same each time */
     if (!(before & ADDR_NO_RANDOMIZE) && personality((unsigned long)before | ADDR_NO_RANDOMIZE) >= 0)
         execv("/proc/self/exe", argv);
+    program_invocation_short_name = name; /* is in the tokens, and so in the trace */
     read_options(argc, argv);
     snprintf(options.cut.settings, sizeof options.cut.settings, "%s", options.set);
     sim_proc_load(argv[1]);
