@@ -150,6 +150,32 @@ static void what_was_deleted_is_no_loss(void **state)
     rig_close(&r);
 }
 
+/* As before, but the lease would have ended by the time the script comes. */
+static void what_was_deleted_in_time_is_no_loss(void **state)
+{
+    static const dibs_lock_options options = {.lease_ms = 500};
+    fixture *f = *state;
+    actor *holder = actor_start();
+    rig r;
+
+    rig_open(&r, f, VALKEY_9, 0);
+    answer(&r, DELIFEQ, ":1\r\n");
+    actor_begin_lock_with(holder, r.rt, "x", LIMIT_MS, &options);
+    assert_status(DIBS_OK, actor_result(holder));
+    script_server_add(r.net, (script_rule){.match = ASK_OR_RELEASE_OF_X, .nth = 1, .action = SCRIPT_STALL_REQUEST});
+    server_do(f->server, "HSET dibs:queue:{lock:x} dibs:nobody 1:1:1:1:x");
+    unsigned fired = script_server_fired(r.net);
+    actor_begin_unlock(holder, r.rt, "x");
+    script_server_await_fired(r.net, fired + 1); /* DELIFEQ, and the script behind it */
+    assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+    script_server_release(r.net);
+    assert_status(DIBS_OK, actor_result(holder));
+    assert_int_equal(stats_of(r.rt).lost, 0);
+    server_do(f->server, "DEL dibs:queue:{lock:x}");
+    actor_end(holder);
+    rig_close(&r);
+}
+
 /* The script says what has become of the lock. That the key was not the token's is no reason to ask for scripts only.
  */
 static void what_is_not_deleted_the_script_tells(void **state)
@@ -273,6 +299,7 @@ int main(void)
         TEST(other_servers_are_not_asked),
         TEST(who_waits_is_served),
         TEST(what_was_deleted_is_no_loss),
+        TEST(what_was_deleted_in_time_is_no_loss),
         TEST(what_is_not_deleted_the_script_tells),
         TEST(a_command_that_is_refused_is_not_sent_again),
         TEST(cut_at_any_byte),

@@ -18,6 +18,7 @@ struct releasing {
     struct dibs__sending next;     /* the ask after the release; attempt NULL: there is none */
     bool with_next;                /* the last sending included the ask */
     bool refused;                  /* plain commands did not delete the key */
+    bool deleted;                  /* they did: the token had the lock until then */
 };
 
 /* ---------------------------------------------------------------- the sending */
@@ -42,7 +43,7 @@ static struct releasing *new_releasing(struct dibs__redis_store *store, struct d
     DIBS__REQUIRE(!next || !next->fair);
     releasing->release = release;
     releasing->next = (struct dibs__sending){.attempt = next};
-    releasing->with_next = releasing->refused = false;
+    releasing->with_next = releasing->refused = releasing->deleted = false;
     if (next) {
         release->next_status = DIBS_UNAVAILABLE;
         releasing->next.subscription = next->wait ? dibs__subscriber_serial(store->subscriber) : 0;
@@ -61,8 +62,8 @@ static bool may_be_plain(struct dibs__redis_store *store, const struct releasing
     const struct dibs__link_view *view = &releasing->call.view;
 
     return view->deletes_if != DIBS__DELETE_IF_NONE && release->next_step && !release->shared && !release->again &&
-           !releasing->call.repeated && !releasing->refused && !releasing->next.attempt && !store->config.is_member &&
-           !view->cluster && !dibs__redis_confirms(store) &&
+           !releasing->call.repeated && !releasing->refused && !releasing->deleted && !releasing->next.attempt &&
+           !store->config.is_member && !view->cluster && !dibs__redis_confirms(store) &&
            atomic_load_explicit(&store->no_delete_if, memory_order_relaxed) != view->server &&
            !dibs__redis_changed_within(store, view->server, release->lease_ms);
 }
@@ -148,7 +149,7 @@ static dibs_status read_script(struct dibs__redis_store *store, struct releasing
         note_given_up(store, releasing);
     if (releasing->with_next && said.ask)
         read_next(store, releasing, said.ask);
-    return said.released ? DIBS_OK : DIBS_NOT_HELD;
+    return said.released || releasing->deleted ? DIBS_OK : DIBS_NOT_HELD;
 }
 
 /* Whether the script was cut short, after it had deleted K: while the slot moves, it may not set a key that is gone. */
@@ -161,16 +162,14 @@ static bool is_cut_short(const redisReply *reply)
 static dibs_status read_plain(struct dibs__redis_store *store, struct releasing *releasing,
                               const struct dibs__exchange *exchange)
 {
-    struct dibs__release *release = releasing->release;
-    bool deleted = exchange->before & 1u;
-
-    releasing->call.decided = deleted && exchange->reply->type == REDIS_REPLY_INTEGER && exchange->reply->integer == 0;
+    releasing->deleted = exchange->before & 1u;
+    releasing->call.decided =
+        releasing->deleted && exchange->reply->type == REDIS_REPLY_INTEGER && exchange->reply->integer == 0;
     if (releasing->call.decided) {
         note_given_up(store, releasing);
         return DIBS_OK;
     }
-    releasing->refused = !deleted;
-    release->again = deleted; /* it is no loss if the script then finds the lock gone, or another's */
+    releasing->refused = !releasing->deleted;
     return dibs__error_set(exchange->error, DIBS_UNAVAILABLE, "%s: the release is not done yet",
                            store->endpoint.url.shown);
 }
