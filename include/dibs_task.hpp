@@ -39,7 +39,7 @@
  *
  * A task does one thing at a time. What is begun for it while something else is under way
  * (another lock, or an unlock that the end of a guard began) waits in the task until the
- * completion of that has been dispatched. So two guards of one task may end one after the
+ * completion of that has been dispatched, and its function called. So two guards of one task may end one after the
  * other, and a lock may be begun right behind the end of a guard.
  */
 #ifndef DIBS_TASK_HPP
@@ -140,7 +140,10 @@ struct owner {
     /* An unlock that stays in the list if it can't be begun, because a thread is in the task or for lack of memory. */
     void begin_quietly(const std::shared_ptr<begun_lock> &what) noexcept;
 
-    /* A completion was dispatched: begins what comes next. A lock that can't be begun goes to its inbox. */
+    /* A completion was taken: nothing is under way. */
+    void note_end() noexcept;
+
+    /* The function of a completion was called: begins what comes next. A lock that can't be begun goes to its inbox. */
     void go_on() noexcept;
 
     dibs_status enter() noexcept;
@@ -163,8 +166,9 @@ struct owner {
     void begin_waiting() noexcept;
     dibs_status begin_first() noexcept;
     void push(const std::shared_ptr<begun_lock> &what) noexcept;
+    void push_in_front(const std::shared_ptr<begun_lock> &what) noexcept;
     std::shared_ptr<begun_lock> pop() noexcept;
-    void take_out_last() noexcept;
+    void take_out(const begun_lock *what) noexcept;
     static void refuse(std::shared_ptr<begun_lock> what, dibs_status status, const char *why) noexcept;
 };
 
@@ -269,14 +273,24 @@ inline std::shared_ptr<begun_lock> owner::pop() noexcept
     return out;
 }
 
-inline void owner::take_out_last() noexcept
+inline void owner::push_in_front(const std::shared_ptr<begun_lock> &what) noexcept
+{
+    if (!first)
+        last = what.get();
+    what->next = std::move(first);
+    first = what;
+}
+
+inline void owner::take_out(const begun_lock *what) noexcept
 {
     begun_lock *before = nullptr;
 
-    for (begun_lock *at = first.get(); at != last; at = at->next.get())
+    for (begun_lock *at = first.get(); at != what; at = at->next.get())
         before = at;
-    (before ? before->next : first).reset();
-    last = before;
+    std::shared_ptr<begun_lock> &place = before ? before->next : first;
+    if (last == what)
+        last = before;
+    place = std::shared_ptr<begun_lock>(std::move(place->next));
 }
 
 inline dibs_status owner::begin_first() noexcept
@@ -301,10 +315,15 @@ inline dibs_status owner::begin(const std::shared_ptr<begun_lock> &what, bool un
     if (!task)
         return DIBS_NOT_HELD;
     what->unlocks = unlocks;
-    push(what);
+    if (!busy && !unlocks)
+        begin_waiting();
+    if (busy || !unlocks)
+        push(what);
+    else
+        push_in_front(what); /* what waits was not begun, so that the function of a completion can give up its lock */
     const dibs_status status = busy ? DIBS_OK : begin_first();
     if (status != DIBS_OK)
-        take_out_last();
+        take_out(what.get());
     return status;
 }
 
@@ -315,9 +334,12 @@ inline void owner::begin_quietly(const std::shared_ptr<begun_lock> &what) noexce
 
         if (task) {
             what->unlocks = true;
-            push(what);
-            if (!busy)
-                begin_waiting();
+            if (busy) {
+                push(what);
+                return;
+            }
+            push_in_front(what);
+            begin_waiting();
             return;
         }
     }
@@ -334,12 +356,19 @@ inline void owner::begin_waiting() noexcept
     }
 }
 
-inline void owner::go_on() noexcept
+inline void owner::note_end() noexcept
 {
     const std::lock_guard held(mutex);
 
     busy = false;
-    begin_waiting();
+}
+
+inline void owner::go_on() noexcept
+{
+    const std::lock_guard held(mutex);
+
+    if (!busy)
+        begin_waiting();
 }
 
 inline dibs_status owner::enter() noexcept
@@ -385,6 +414,17 @@ inline void owner::cancel() noexcept
     dibs_task_cancel(task);
 }
 
+/* Wakes whoever waits for the queue, by the completion of a call that is none of ours; for lack of memory, nobody. */
+inline void announce(dibs_runtime *runtime, dibs_queue *queue) noexcept
+{
+    dibs_task *task;
+
+    if (dibs_task_new(runtime, &task) != DIBS_OK)
+        return;
+    static_cast<void>(dibs_unlock_begin(task, "nothing", queue, nullptr));
+    dibs_task_free(task);
+}
+
 inline void owner::refuse(std::shared_ptr<begun_lock> what, dibs_status status, const char *why) noexcept
 {
     inbox &in = *what->in;
@@ -394,6 +434,7 @@ inline void owner::refuse(std::shared_ptr<begun_lock> what, dibs_status status, 
         return; /* what the inbox had would keep the inbox */
     what->refusal = status;
     std::snprintf(what->why, sizeof what->why, "%s", why);
+    announce(what->by->rt, in.queue);
     in.push_refused(std::move(what));
 }
 
@@ -404,7 +445,6 @@ inline bool owner::has_ended() noexcept
     return !task;
 }
 
-/* Something is under way, whose completion still comes: the dispatch of that one tells of what was not begun. */
 inline void owner::free_task() noexcept
 {
     const std::lock_guard held(mutex);
@@ -469,9 +509,10 @@ class queue {
         enum { most = 256 };
         dibs_completion done;
         std::size_t count = 0;
+        bool told = tell_refused();
 
-        tell_refused();
-        while (count < most && dibs_queue_take(in_->queue, &done, 1, count > 0 ? 0 : detail::wait_ms(wait)) == 1) {
+        while (count < most && dibs_queue_take(in_->queue, &done, 1, told ? 0 : detail::wait_ms(wait)) == 1) {
+            told = true;
             count++;
             tell(done);
             tell_refused();
@@ -501,7 +542,7 @@ class queue {
     }
 
     void tell(const dibs_completion &taken);
-    void tell_refused();
+    bool tell_refused();
 
     const std::shared_ptr<detail::inbox> in_;
 };
@@ -725,9 +766,9 @@ class task {
      * once. The function may be one that can only be moved.
      *
      * Throws what dibs_lock_begin returns, but for DIBS_BUSY because of another begun call of
-     * this task: the acquire then waits for that one's completion to be dispatched, and if it
-     * can't be begun then, the function is told of that, by the next dispatch of q: so use one
-     * queue for all that waits in one task. errc::busy: a thread is in the task.
+     * this task: the acquire then waits until that one's completion was dispatched and its
+     * function has returned, and if it can't be begun then, a dispatch of q tells the function of
+     * that. errc::busy: a thread is in the task.
      */
     template <class Function>
     void begin_lock(queue &q, std::string_view name, Function function, detail::real_ms wait = forever,
@@ -842,6 +883,32 @@ class task_scope {
 
 /* ------------------------------------------------------- what dispatch does */
 
+namespace detail {
+
+/* From when a completion was taken until its function was called, which may throw, or end the task. */
+class after_end {
+  public:
+    explicit after_end(std::shared_ptr<owner> o) : owner_(std::move(o))
+    {
+        if (owner_)
+            owner_->note_end();
+    }
+
+    after_end(const after_end &) = delete;
+    after_end &operator=(const after_end &) = delete;
+
+    ~after_end()
+    {
+        if (owner_)
+            owner_->go_on();
+    }
+
+  private:
+    const std::shared_ptr<owner> owner_;
+};
+
+} // namespace detail
+
 inline void queue::tell(const dibs_completion &taken)
 {
     dibs_completion done = taken;
@@ -866,23 +933,25 @@ inline void queue::tell(const dibs_completion &taken)
     }
     if (done.kind == DIBS_DONE_LOCK)
         what->fence = done.fence;
-    if (done.kind != DIBS_DONE_LOST)
-        what->by->go_on();
+    const detail::after_end after(done.kind != DIBS_DONE_LOST ? what->by : nullptr);
     if (done.kind == DIBS_DONE_LOCK && done.status == DIBS_OK && what->by->has_ended()) {
         in_->remove(what->number);
         done.status = DIBS_CANCELLED;
         done.fence = 0;
         std::snprintf(done.detail, sizeof done.detail, "the task has ended, and what it held was given up");
     }
-    if (listener)
+    if (listener) {
         listener->told(done, what);
-    else if (done.kind == DIBS_DONE_LOCK && done.status == DIBS_OK)
+        listener.reset(); /* may have a guard of its own */
+    } else if (done.kind == DIBS_DONE_LOCK && done.status == DIBS_OK) {
         task_guard(std::move(what)).unlock(); /* whoever waited is gone */
+    }
 }
 
-inline void queue::tell_refused()
+/* Returns whether there was any. */
+inline bool queue::tell_refused()
 {
-    for (;;) {
+    for (bool any = false;; any = true) {
         dibs_completion done{};
         std::shared_ptr<detail::begun_lock> what;
         std::unique_ptr<detail::listener> listener;
@@ -890,7 +959,7 @@ inline void queue::tell_refused()
             const std::lock_guard held(in_->mutex);
             what = in_->pop_refused();
             if (!what)
-                return;
+                return any;
             listener = std::move(what->on_end);
             done.status = what->refusal;
             std::snprintf(done.detail, sizeof done.detail, "%s", what->why);

@@ -72,19 +72,27 @@ static void drop_all(struct dibs__done *left) DIBS__UNANALYSED
 
 /* ----------------------------------------------------------------------- forks */
 
+static struct dibs__once watching; /* guards itself; runs watch_forks */
+
 static void before_fork(void) DIBS__UNANALYSED /* unlocked by after_fork */
 {
     losses_mutex_lock(&all_losses);
 }
 
-static void after_fork(void) DIBS__UNANALYSED /* locked by before_fork */
+static void after_fork_in_parent(void) DIBS__UNANALYSED /* locked by before_fork */
 {
+    losses_mutex_unlock(&all_losses);
+}
+
+static void after_fork_in_child(void) DIBS__UNANALYSED /* locked by before_fork */
+{
+    dibs__once_was_done(&watching);
     losses_mutex_unlock(&all_losses);
 }
 
 static bool watch_forks(void)
 {
-    return dibs__fd_watch_forks() && pthread_atfork(before_fork, after_fork, after_fork) == 0;
+    return dibs__fd_watch_forks() && pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
 }
 
 static bool init(dibs_queue *queue) DIBS__UNANALYSED /* nobody else knows it yet */
@@ -179,8 +187,7 @@ static void write_completion(const struct dibs__done *done, dibs_completion *out
 
 dibs_queue *dibs__queue_new(void)
 {
-    static struct dibs__once forks;
-    dibs_queue *queue = dibs__once(&forks, watch_forks) ? calloc(1, sizeof *queue) : NULL;
+    dibs_queue *queue = dibs__once(&watching, watch_forks) ? calloc(1, sizeof *queue) : NULL;
 
     if (!queue)
         return NULL;

@@ -407,7 +407,9 @@ void dibs__runtime_shutdown(dibs_runtime *runtime)
     struct dibs__error error;
 
     atomic_store(&runtime->closing, true);
-    if (dibs__visit_begin(&visit, runtime, &error) != DIBS_OK)
+    /* In a forked child that has not used the runtime nobody waits. */
+    if (atomic_load(&runtime->generation) != dibs__fork_generation() ||
+        dibs__visit_begin(&visit, runtime, &error) != DIBS_OK)
         return;
     dibs__askers_wake(visit.core->cells, DIBS__ASKERS_CLOSING);
     dibs__workers_wake(visit.core->workers);

@@ -37,13 +37,19 @@ static void read_all(struct dibs__core *core, dibs_stats *out)
     dibs__renewals_count(core->renewals, out);
 }
 
+/* In a forked child that has not used the runtime nothing has happened. */
+static bool is_unused(const dibs_runtime *runtime)
+{
+    return atomic_load(&runtime->generation) != dibs__fork_generation();
+}
+
 dibs_status dibs__stats_get(dibs_runtime *runtime, dibs_stats *out, struct dibs__error *error)
 {
     struct dibs__visit visit;
 
     memset(out, 0, sizeof *out);
-    if (atomic_load(&runtime->generation) != dibs__fork_generation())
-        return DIBS_OK; /* a forked child that has not used the runtime: nothing has happened in it */
+    if (is_unused(runtime))
+        return DIBS_OK;
     dibs_status status = dibs__visit_begin(&visit, runtime, error);
     if (status != DIBS_OK)
         return status;
@@ -58,7 +64,7 @@ bool dibs__stats_next_group(dibs_runtime *runtime, unsigned *cursor, struct dibs
     struct dibs__visit visit;
     struct dibs__error error;
 
-    if (dibs__visit_begin(&visit, runtime, &error) != DIBS_OK)
+    if (is_unused(runtime) || dibs__visit_begin(&visit, runtime, &error) != DIBS_OK)
         return false;
     bool found = dibs__metrics_next(visit.core->metrics, cursor, out);
     dibs__visit_end(&visit);

@@ -21,7 +21,7 @@ static struct dibs__mutex mutexes[] = {FOUR, FOUR, FOUR, FOUR, DIBS__MUTEX_INITI
 _Static_assert(MUTEXES == CONNECTIONS + 1, "the last mutex is that of the contexts");
 
 static bool over DIBS__GUARDED_BY(dibs__tls_mutex);
-static bool watches_forks;         /* used by the one thread that runs `start` */
+static bool watches_forks; /* used by the one thread that runs `start`, and in a child before others are there */
 static struct dibs__once starting; /* guards itself; runs start */
 static atomic_uint connections;    /* atomic; number of connections that were given a mutex */
 
@@ -38,6 +38,12 @@ static void unlock_all(void) DIBS__UNANALYSED
         dibs__tls_mutex_unlock(&mutexes[i]);
 }
 
+static void after_fork_in_child(void) DIBS__UNANALYSED
+{
+    watches_forks = true; /* perhaps the parent had not recorded it yet */
+    unlock_all();
+}
+
 /* OpenSSL calls this before it frees anything, when the process calls exit(3). */
 static void on_end(void) DIBS__UNANALYSED
 {
@@ -48,7 +54,7 @@ static void on_end(void) DIBS__UNANALYSED
 
 static bool start(void)
 {
-    if (!watches_forks && pthread_atfork(lock_all, unlock_all, unlock_all) != 0)
+    if (!watches_forks && pthread_atfork(lock_all, unlock_all, after_fork_in_child) != 0)
         return false;
     watches_forks = true;
     return OPENSSL_init_ssl(0, NULL) == 1 && OPENSSL_atexit(on_end) == 1;

@@ -447,6 +447,103 @@ void what_a_function_throws_leaves_dispatch(dibs::runtime &rt)
     CHECK(lock_now(queue, two, "throws", to));
 }
 
+/* Behind the function that threw, the next dispatch tells of what could not be begun, and then has told something. */
+void what_is_refused_is_told_after_a_throw(dibs::runtime &rt)
+{
+    dibs::queue queue;
+    dibs::task holder(rt), task(rt);
+    told held, refused;
+    dibs_lock_options bad{};
+
+    bad.limit = 5; /* of a lock that is not shared */
+    CHECK(lock_now(queue, holder, "thrown", held));
+    task.begin_lock(
+        queue, "thrown",
+        [](const dibs_completion &, dibs::task_guard) { throw std::system_error(dibs::errc::overflow); }, 0ms);
+    task.begin_lock(queue, "refused", refused.function(), dibs::forever, bad);
+    task.begin_lock(queue, "refused too", refused.function(), dibs::forever, bad);
+    CHECK_THROWS(dibs::errc::overflow, static_cast<void>(queue.dispatch(10s)));
+    while (refused.times < 2)
+        queue.dispatch(dibs::forever);
+    CHECK(refused.status == DIBS_INVALID);
+}
+
+/* A lock that waits in the task does not come before the end of a guard that the function drops. */
+void a_dropped_guard_gives_up_before_what_waits(dibs::runtime &rt)
+{
+    dibs::queue queue;
+    dibs::task holder(rt), task(rt), other(rt);
+    told held, later, now;
+
+    CHECK(lock_now(queue, holder, "waited for", held));
+    task.begin_lock(queue, "dropped", [](const dibs_completion &, dibs::task_guard) {});
+    task.begin_lock(queue, "waited for", later.function());
+    CHECK(lock_now(queue, other, "dropped", now));
+    CHECK(later.times == 0);
+    held.lock.unlock();
+    CHECK(dispatches_until(queue, [&] { return later.times == 1; }) && later.status == DIBS_OK);
+}
+
+/* The function of a completion begins more, and waits for it by dispatching. */
+void a_function_dispatches(dibs::runtime &rt)
+{
+    dibs::queue queue;
+    dibs::task task(rt);
+    told outer, between, inner;
+
+    task.begin_lock(queue, "outer", [&](const dibs_completion &, dibs::task_guard guard) {
+        task.begin_lock(queue, "inner", inner.function());
+        CHECK(dispatches_until(queue, [&] { return inner.times == 1; }) && inner.status == DIBS_OK);
+        outer.lock = std::move(guard);
+        outer.times++;
+    });
+    task.begin_lock(queue, "between", between.function());
+    CHECK(dispatches_until(queue, [&] { return outer.times == 1; }));
+    CHECK(between.times == 1);
+    outer.lock.check();
+}
+
+/* Of what waited, nothing is under way whose completion would still come: the queue is readable all the same. */
+void a_task_ends_inside_its_scope(dibs::runtime &rt)
+{
+    dibs::queue queue;
+    auto task = std::make_optional<dibs::task>(rt);
+    told first, second, third;
+    pollfd readable{queue.fd(), POLLIN, 0};
+
+    CHECK(lock_now(queue, *task, "first", first));
+    task->begin_lock(queue, "second", second.function());
+    first.lock.unlock();
+    task->begin_lock(queue, "third", third.function());
+    CHECK(poll(&readable, 1, 10000) == 1); /* the second is granted */
+    {
+        dibs::task_scope inside(*task);
+        queue.dispatch();
+        CHECK(second.times == 1 && third.times == 0);
+        task.reset();
+    }
+    CHECK(poll(&readable, 1, 10000) == 1);
+    queue.dispatch();
+    CHECK(third.times == 1 && third.status == DIBS_CANCELLED);
+}
+
+/* Another queue than that which is dispatched is told of what could not be begun. */
+void what_is_refused_wakes_its_own_queue(dibs::runtime &rt)
+{
+    dibs::queue queue, other;
+    dibs::task task(rt);
+    told first, refused;
+    dibs_lock_options bad{};
+
+    bad.limit = 5;
+    task.begin_lock(queue, "in one queue", first.function());
+    task.begin_lock(other, "in another", refused.function(), dibs::forever, bad);
+    CHECK(dispatches_until(queue, [&] { return first.times == 1; }));
+    while (refused.times == 0)
+        other.dispatch(dibs::forever);
+    CHECK(refused.status == DIBS_INVALID);
+}
+
 void tasks_move(dibs::runtime &rt)
 {
     dibs::queue queue;
@@ -736,6 +833,11 @@ int main(int argc, char **argv)
         many_tasks_end(rt);
         a_queue_ends(rt);
         what_a_function_throws_leaves_dispatch(rt);
+        what_is_refused_is_told_after_a_throw(rt);
+        a_dropped_guard_gives_up_before_what_waits(rt);
+        a_function_dispatches(rt);
+        a_task_ends_inside_its_scope(rt);
+        what_is_refused_wakes_its_own_queue(rt);
         tasks_move(rt);
         many_tasks_and_threads(rt);
 #if defined(__cpp_lib_coroutine)

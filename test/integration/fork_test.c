@@ -1,6 +1,8 @@
 /* After fork the child holds none of its parent's locks, can use the library at once, and does not harm its parent. */
-#include <stdlib.h>
+#include <dibs_metrics.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -50,6 +52,21 @@ static void child_unlocks(dibs_runtime *rt)
     dibs_stats stats = stats_of(rt);
     if (after.threads != before.threads || after.descriptors != before.descriptors || stats.not_held != 0)
         _exit(1);
+}
+
+/* Nothing has happened in the child: to be told so, or that nobody waits, costs no thread and no connection either. */
+static void child_looks_on(dibs_runtime *rt)
+{
+    struct self before = self_now();
+    FILE *out = fopen("/dev/null", "w");
+
+    CHILD_WANTS(DIBS_OK, dibs_stats_write_prometheus(rt, out));
+    fclose(out);
+    dibs_shutdown(rt);
+    struct self after = self_now();
+    if (after.threads != before.threads || after.descriptors != before.descriptors)
+        _exit(1);
+    CHILD_WANTS(DIBS_CLOSED, dibs_lock(rt, "z"));
 }
 
 static void child_closes(dibs_runtime *rt)
@@ -140,6 +157,11 @@ static void a_child_holds_nothing_and_works_at_once(void **state)
 static void a_child_may_unlock_what_its_parent_holds(void **state)
 {
     with_child(*state, child_unlocks);
+}
+
+static void a_child_may_be_looked_at_and_shut_down(void **state)
+{
+    with_child(*state, child_looks_on);
 }
 
 static void a_child_may_close_the_runtime(void **state)
@@ -421,6 +443,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_child_holds_nothing_and_works_at_once),
         TEST(a_child_may_unlock_what_its_parent_holds),
+        TEST(a_child_may_be_looked_at_and_shut_down),
         TEST(a_child_may_close_the_runtime),
         TEST(a_child_may_close_the_runtime_unused),
         TEST(a_child_may_leave_the_runtime_unused),
