@@ -125,6 +125,16 @@ rules_have_a_test() {
     [ ! -s "$tmp/untested" ] || { cat "$tmp/untested" && false; }
 }
 
+# The rules of ACCOUNTS.md allow all that the scripts call.
+scripts_need_no_other_right() {
+    grep -ohE "call\('[A-Z]+'(, '[A-Z]*NUMSUB')?" src/redis/scripts/*.lua | tr -d "(' " | sed 's/^call//; s/,/|/' | tr A-Z a-z | sort -u >"$tmp/called"
+    [ "$(wc -l <"$tmp/called")" -gt 15 ] || return 1
+    while read -r right; do
+        grep -qF " +$right" doc/ACCOUNTS.md || echo "no rule has +$right"
+    done <"$tmp/called" >"$tmp/no_right"
+    [ ! -s "$tmp/no_right" ] || { cat "$tmp/no_right" && false; }
+}
+
 sources_are_on_the_map() {
     for source in $(find src -name '*.c'); do
         grep -qF "\`${source#src/}\`" doc/ARCHITECTURE.md || echo "$source is not on the map"
@@ -171,7 +181,7 @@ readme_is_short() {
     [ "$(wc -l <README.md)" -le 150 ]
 }
 
-tap_plan 11
+tap_plan 12
 tap 'what the documents name is there' names_what_is_there
 tap 'links between the documents lead somewhere' links_lead_somewhere
 tap 'README.md has 150 lines at most' readme_is_short
@@ -179,6 +189,7 @@ tap 'every rule that is referred to is in PROTOCOL.md' rules_are_written_down
 tap 'every invariant that is referred to is in ARCHITECTURE.md' invariants_are_written_down
 tap 'the rules are numbered without a gap' rules_are_numbered_without_a_gap
 tap 'every rule has an accident and a test' rules_have_a_test
+tap 'the rules for accounts allow all that the scripts call' scripts_need_no_other_right
 tap 'every source file is on the map of ARCHITECTURE.md' sources_are_on_the_map
 tap 'a source without a unit test of its name is named as such' untested_sources_are_named
 tap 'every mutex class is in the lock order' mutexes_are_in_the_lock_order

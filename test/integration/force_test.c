@@ -2,8 +2,10 @@
  * dibs_force_unlock: its effect on the holder and on the waiters; in a store that is out of memory, over connections
  * that were closed, with the token as shown.
  */
+#include <stdio.h>
 #include <string.h>
 
+#include "support/actor.h"
 #include "support/agent.h"
 #include "support/fixture.h"
 #include "support/queue.h"
@@ -113,6 +115,53 @@ static void a_forced_unlock_survives_a_closed_idle_connection(void **state)
     }
 }
 
+/*
+ * The account may delete keys, and not set any: nobody is told of a grant that it can't make. The waiter comes later
+ * than who asks first, as its fence shows; old: a fence of an earlier hour is not counted up, but set.
+ */
+static void an_operator_who_may_not_set_keys_grants_nothing(fixture *f, dibs_runtime *operator, uint32_t flags,
+                                                            bool old)
+{
+    dibs_runtime *far = open_runtime(f->server, SAFE_LEASE_MS);
+    actor *waiter = actor_start();
+
+    assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+    if (old)
+        server_do(f->server, "DECRBY dibs:fence:{lock:x} 7200000000");
+    actor_begin_lock_with(waiter, far, "x", DIBS_WAIT_FOREVER, &(dibs_lock_options){.flags = flags});
+    queue_await(f->server, "x", 1);
+    assert_status(DIBS_OK, dibs_force_unlock(operator, "x", NULL));
+    assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
+    uint64_t fence = 0;
+    dibs_hold hold;
+    if (dibs_trylock(f->rt, "x") == DIBS_OK) { /* else the waiter has just asked again */
+        fence = fence_of(f->rt, "x");
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    }
+    assert_status(DIBS_OK, actor_result(waiter));
+    assert_status(DIBS_OK, actor_hold(waiter, far, "x", &hold));
+    assert_true(hold.fence > fence);
+    assert_status(DIBS_OK, actor_unlock(waiter, far, "x"));
+    actor_end(waiter);
+    dibs_close(far);
+}
+
+static void a_forced_unlock_without_the_right_to_set_grants_nothing(void **state)
+{
+    fixture *f = *state;
+    char url[200];
+
+    server_do(f->server, "ACL SETUSER operator on >pw ~* &* +@all -set");
+    snprintf(url, sizeof url, "unix://operator:pw@%s", f->server->socket_path);
+    dibs_runtime *operator= open_url(url, NULL);
+    fixture_open(f, LONG_LEASE_MS);
+    for (int old = 1; old >= 0; old--) {
+        an_operator_who_may_not_set_keys_grants_nothing(f, operator, DIBS_SHARED, old);
+        an_operator_who_may_not_set_keys_grants_nothing(f, operator, 0, old);
+    }
+    dibs_close(operator);
+}
+
 /* Characters of the token that would be escaped elsewhere stay as they are. */
 static void a_forced_unlock_takes_the_token_as_shown(void **state)
 {
@@ -178,6 +227,7 @@ int main(void)
         TEST(a_forced_unlock_works_on_a_full_server),
         TEST(a_forced_unlock_takes_the_token_of_a_client_without_dibs_as_shown),
         TEST(a_forced_unlock_survives_a_closed_idle_connection),
+        TEST(a_forced_unlock_without_the_right_to_set_grants_nothing),
         TEST(a_forced_unlock_takes_the_token_as_shown),
     };
 

@@ -4,7 +4,7 @@
 -- Also inserted where K is shared: then more may be let in. A waiter without a subscriber, or whose last ask is older
 -- than half of its lease, is taken out (rules 3 and 9).
 -- Afterwards `owner` is the new owner, dibs:shared if K is shared, or false: nobody was granted K, perhaps because the
--- account may not publish. Also sets `fence_text`, `my_fence` and `granted_ms`, and counts the subscribers of
+-- account may not publish or set a key: then nobody is told either, and the waiter asks again. Also sets `fence_text`, `my_fence` and `granted_ms`, and counts the subscribers of
 -- `channel` on the way.
 -- `leaving` is the token that is being released, or nil. A server that was brought back to an earlier state may know
 -- the token both as a waiter and, since its lease was restored, as the owner (rule 5). In the same way, it may know a
@@ -90,13 +90,16 @@ while count > 0 and not is_served and budget > 0 do
         -- @insert admit
       else
         -- @insert fence
-        call('SET', K, token, 'PX', lease)
-        owner, granted_ms = token, tonumber(lease)
+        local set = failed or redis.pcall('SET', K, token, 'PX', lease)
+        failed = set.err and set
+        if not failed then
+          owner, granted_ms = token, tonumber(lease)
+        end
       end
       local text = number .. ' ' .. fence_text .. ' ' .. #token .. ' ' .. token .. K
       if token == me then
-        my_fence = sharer and fence_text
-      elseif type(redis.pcall(publish, inbox, text)) ~= 'number' then
+        my_fence = sharer and not failed and fence_text
+      elseif failed or type(redis.pcall(publish, inbox, text)) ~= 'number' then
         if sharer then
           local parting = token
           -- @insert part

@@ -23,7 +23,17 @@ elseif dead.err then
   return dead
 elseif size > 0 then
   if dead_count == 500 then
-    dead_count = call('ZCOUNT', S, -math.floor(now / 1000), '(0')
+    -- There may be more. The living come first in S: by halves, until it is known how many they are.
+    local living, most = 0, (size - 2) / 2 - 500
+    while living < most do
+      local middle = math.floor((living + most) / 2)
+      if -call('ZRANGE', S, middle, middle, 'WITHSCORES')[2] > math.floor(now / 1000) then
+        living = middle + 1
+      else
+        most = middle
+      end
+    end
+    dead_count = (size - 2) / 2 - living
   end
   for i = 1, #dead do
     call('ZREM', S, dead[i], '-' .. string.sub(dead[i], 2))

@@ -101,6 +101,18 @@ static void on_server_changed(void *source)
 
 /* ------------------------------------------------------------------------- tracking */
 
+/* Whether any node reports changes, as the statistics then say. */
+static bool note_watching(struct dibs__cluster *cluster)
+{
+    unsigned count = atomic_load(&cluster->node_count);
+    bool any = false;
+
+    for (unsigned i = 0; i < count; i++)
+        any = any || cluster->nodes[i].watching;
+    atomic_store_explicit(&cluster->config.counters->tracking, any, memory_order_relaxed);
+    return any;
+}
+
 /*
  * If a node begins to report changes, all leases are looked at again, also those of other nodes. If one stops while
  * another goes on, all leases are looked at again as well, and all kept leases are given back. What a node does not
@@ -111,14 +123,10 @@ static void on_watching(void *source, bool on)
     struct dibs__node *node = source;
     struct dibs__cluster *cluster = node->cluster;
     const struct dibs__listener *listener = listener_of(node);
-    unsigned count = atomic_load(&cluster->node_count);
-    bool any = false;
 
     node->watching = on;
     cluster->watched = cluster->watched || on;
-    for (unsigned i = 0; i < count; i++)
-        any = any || cluster->nodes[i].watching;
-    atomic_store_explicit(&cluster->config.counters->tracking, any, memory_order_relaxed);
+    bool any = note_watching(cluster);
     if (!on)
         listener->watching(listener->source, false);
     if (any)
@@ -283,6 +291,7 @@ bool dibs__node_close(struct dibs__node *node)
         atomic_store(&node->server, 0);
         atomic_store(&node->down, false);
         node->watching = false;
+        note_watching(node->cluster);
     }
     dibs__cluster_mutex_unlock(&node->cluster->mutex);
     if (member)
