@@ -47,10 +47,8 @@ static void lock_both_as_u(fixture *f, uint32_t lease_ms)
     lock_both(f);
 }
 
-static void a_key_without_rights_costs_no_other_its_lease(void **state)
+TEST_ON(a_key_without_rights_costs_no_other_its_lease, fixture *f)
 {
-    fixture *f = *state;
-
     lock_both_as_u(f, SAFE_LEASE_MS);
     server_do(f->server, "ACL SETUSER u resetkeys ~lock:a ~dibs:*");
     assert_true(wait_until(is_lost, f, LIMIT_MS));
@@ -64,10 +62,8 @@ static void a_key_without_rights_costs_no_other_its_lease(void **state)
 }
 
 /* A renewal that the server refuses must not take the keys for gone. */
-static void a_right_that_is_away_for_a_while_costs_no_lease(void **state)
+TEST_ON(a_right_that_is_away_for_a_while_costs_no_lease, fixture *f)
 {
-    fixture *f = *state;
-
     lock_both_as_u(f, 3 * SAFE_LEASE_MS);
     server_do(f->server, "ACL SETUSER u -get -mget");
     events_await(&f->events, DIBS_EVENT_AT_RISK, "a");
@@ -80,11 +76,10 @@ static void a_right_that_is_away_for_a_while_costs_no_lease(void **state)
 }
 
 /* As in a cluster of one server: the keys of "a" and of "b" are in different slots. */
-static void leases_of_two_slots_are_renewed(void **state)
+TEST_WITH(leases_of_two_slots_are_renewed, NULL, NULL, void *none)
 {
     fixture f = {.config = {.url_count = 1}};
 
-    (void)state;
     f.server = server_start(&(server_options){.tcp = true, .config = "cluster-enabled yes\n"});
     server_do(f.server, "CLUSTER ADDSLOTSRANGE 0 16383");
     while (server_integer(f.server, "EVAL %s 0",
@@ -171,9 +166,8 @@ static bool outlives_a_burst(fixture *f)
 }
 
 /* A machine that stalls for a moment may cost the lease too, but not at each of several tries. */
-static void a_thread_that_ends_with_many_costs_no_other_its_lease(void **state)
+TEST_ON(a_thread_that_ends_with_many_costs_no_other_its_lease, fixture *f)
 {
-    fixture *f = *state;
     int rounds = 0;
 
     fixture_open(f, LONG_LEASE_MS);
@@ -208,9 +202,8 @@ static bool outlives_unlocks(fixture *f)
     return dibs_unlock(f->rt, "brief") == DIBS_OK;
 }
 
-static void many_unlocks_cost_no_other_its_lease(void **state)
+TEST_ON(many_unlocks_cost_no_other_its_lease, fixture *f)
 {
-    fixture *f = *state;
     int rounds = 0;
 
     f->config.command_timeout_ms = LIMIT_MS; /* no call fails because the machine stalls */
@@ -220,9 +213,8 @@ static void many_unlocks_cost_no_other_its_lease(void **state)
     assert_int_equal(stats_of(f->rt).leases, 0);
 }
 
-static void a_close_leaves_none_of_many(void **state)
+TEST_ON(a_close_leaves_none_of_many, fixture *f)
 {
-    fixture *f = *state;
     actor *holders[2];
 
     f->config.command_timeout_ms = f->config.connect_timeout_ms = LIMIT_MS / 2;
@@ -235,18 +227,4 @@ static void a_close_leaves_none_of_many(void **state)
         actor_end(holders[i]);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_key_without_rights_costs_no_other_its_lease),
-        TEST(a_right_that_is_away_for_a_while_costs_no_lease),
-        cmocka_unit_test(leases_of_two_slots_are_renewed),
-        TEST(a_thread_that_ends_with_many_costs_no_other_its_lease),
-        TEST(many_unlocks_cost_no_other_its_lease),
-        TEST(a_close_leaves_none_of_many),
-    };
-
-    return cmocka_run_group_tests_name("batch", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

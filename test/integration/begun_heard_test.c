@@ -31,9 +31,8 @@ static bool is_grant_early_after_a_blocked_call(fixture *f, dibs_runtime *holder
     return early;
 }
 
-static void a_grant_is_heard_soon_after_a_thread_blocked(void **state)
+TEST_ON(a_grant_is_heard_soon_after_a_thread_blocked, fixture *f)
 {
-    fixture *f = *state;
     int early = 0;
 
     fixture_open(f, LONG_LEASE_MS);
@@ -50,13 +49,4 @@ static void a_grant_is_heard_soon_after_a_thread_blocked(void **state)
     dibs_close(holder);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_grant_is_heard_soon_after_a_thread_blocked),
-    };
-
-    return cmocka_run_group_tests_name("begun acquires are told", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

@@ -78,24 +78,14 @@ static void close_under_the_callback(fixture *f, bool unlocks)
     dibs_close(c.looker);
 }
 
-static void a_callback_may_unlock_during_close(void **state)
+TEST(a_callback_may_unlock_during_close)
 {
     close_under_the_callback(*state, true);
 }
 
-static void close_releases_what_a_callback_holds(void **state)
+TEST(close_releases_what_a_callback_holds)
 {
     close_under_the_callback(*state, false);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_callback_may_unlock_during_close),
-        TEST(close_releases_what_a_callback_holds),
-    };
-
-    return cmocka_run_group_tests_name("callback close", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

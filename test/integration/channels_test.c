@@ -114,10 +114,8 @@ static unsigned tries_that_succeed(dibs_runtime *rt)
     return good;
 }
 
-static void existing_connections_are_used_before_new_ones_are_made(void **state)
+TEST_ON(existing_connections_are_used_before_new_ones_are_made, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open_connected(f, LONG_LEASE_MS);
     take_no_more_clients(f);
     assert_int_equal(tries_that_succeed(f->rt), THREADS * TRIES);
@@ -136,10 +134,8 @@ static bool all_are_connected(void *arg)
 }
 
 /* A missing connection is made as soon as there is work for it. */
-static void busy_connections_bring_more_in_the_background(void **state)
+TEST_ON(busy_connections_bring_more_in_the_background, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open_connected(f, LONG_LEASE_MS);
     assert_true(wait_until(all_are_connected, f, LIMIT_MS));
 }
@@ -196,14 +192,13 @@ static dibs_status try_lock(dibs_runtime *rt)
 }
 
 /* As a server does that has a `timeout`: all connections end while nobody uses them. */
-static void calls_after_idle_connections_have_ended_make_new_ones(void **state)
+TEST_ON(calls_after_idle_connections_have_ended_make_new_ones, fixture *f)
 {
     static const struct {
         dibs_status (*call)(dibs_runtime *rt);
         dibs_status status;
     } calls[] = {{query, DIBS_OK},        {query_waiters, DIBS_OK}, {query_sharers, DIBS_OK}, {forget, DIBS_OK},
                  {force_unlock, DIBS_OK}, {list, DIBS_OK},          {try_lock, DIBS_OK}};
-    fixture *f = *state;
 
     fixture_open_connected(f, LONG_LEASE_MS);
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
@@ -238,10 +233,8 @@ static bool so_many_downs_came(void *arg)
     return events_count(downs->events, DIBS_EVENT_STORE_DOWN, NULL) >= downs->count;
 }
 
-static void down_is_told_when_no_connection_is_left_and_up_when_one_is_back(void **state)
+TEST_ON(down_is_told_when_no_connection_is_left_and_up_when_one_is_back, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open_connected(f, LONG_LEASE_MS);
     for (unsigned i = 1; i <= 3; i++) {
         take_no_more_clients(f);
@@ -257,9 +250,8 @@ static void down_is_told_when_no_connection_is_left_and_up_when_one_is_back(void
     assert_non_null(strstr(events_await(&f->events, DIBS_EVENT_STORE_DOWN, NULL).detail, "clients"));
 }
 
-static void a_restart_under_load_loses_nothing(void **state)
+TEST_WITH(a_restart_under_load_loses_nothing, fixture_setup, fixture_teardown_expiring, fixture *f)
 {
-    fixture *f = *state;
     struct crowd crowd[THREADS];
 
     fixture_open_connected(f, LONG_LEASE_MS);
@@ -278,10 +270,8 @@ static void a_restart_under_load_loses_nothing(void **state)
 }
 
 /* Idle connections seem to be open, but the server has stopped and answers on none. */
-static void a_silent_server_is_down_though_idle_connections_are_open(void **state)
+TEST_ON(a_silent_server_is_down_though_idle_connections_are_open, fixture *f)
 {
-    fixture *f = *state;
-
     f->config.connect_timeout_ms = f->config.command_timeout_ms = 200;
     fixture_open_connected(f, LONG_LEASE_MS);
     assert_true(wait_until(all_are_connected, f, LIMIT_MS));
@@ -304,10 +294,8 @@ static bool is_told_down(void *arg)
 }
 
 /* Queries give the scheduler's connection nothing to do; the scheduler asks over it whether the server is there. */
-static void a_server_that_leaves_queries_unanswered_is_down(void **state)
+TEST_ON(a_server_that_leaves_queries_unanswered_is_down, fixture *f)
 {
-    fixture *f = *state;
-
     f->config.connect_timeout_ms = f->config.command_timeout_ms = 200;
     fixture_open_connected(f, LONG_LEASE_MS);
     server_pause(f->server);
@@ -350,9 +338,8 @@ static void close_with_all(fixture *f, script_server *net)
 }
 
 /* The ask may still be under way, so it is retracted, and the call asks again over a connection that is open. */
-static void an_ask_in_doubt_goes_on_over_another_connection(void **state)
+TEST_ON(an_ask_in_doubt_goes_on_over_another_connection, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = open_with_all(f);
 
     lose_the_next_answer(f, net, "lock:doubt");
@@ -365,9 +352,8 @@ static void an_ask_in_doubt_goes_on_over_another_connection(void **state)
 }
 
 /* A waiter keeps its place in the queue although its next ask goes over another connection. */
-static void a_waiter_whose_connection_is_gone_keeps_its_place(void **state)
+TEST_ON(a_waiter_whose_connection_is_gone_keeps_its_place, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = open_with_all(f);
     actor *waiter = actor_start();
 
@@ -388,9 +374,8 @@ static void a_waiter_whose_connection_is_gone_keeps_its_place(void **state)
     close_with_all(f, net);
 }
 
-static void a_release_is_sent_again_over_another_connection(void **state)
+TEST_ON(a_release_is_sent_again_over_another_connection, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = open_with_all(f);
 
     assert_status(DIBS_OK, dibs_lock(f->rt, "held"));
@@ -400,9 +385,8 @@ static void a_release_is_sent_again_over_another_connection(void **state)
     close_with_all(f, net);
 }
 
-static void a_query_is_sent_again_over_another_connection(void **state)
+TEST_ON(a_query_is_sent_again_over_another_connection, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = open_with_all(f);
     dibs_owner owner;
 
@@ -417,23 +401,4 @@ static void a_query_is_sent_again_over_another_connection(void **state)
     close_with_all(f, net);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(existing_connections_are_used_before_new_ones_are_made),
-        TEST(busy_connections_bring_more_in_the_background),
-        TEST(calls_after_idle_connections_have_ended_make_new_ones),
-        TEST(down_is_told_when_no_connection_is_left_and_up_when_one_is_back),
-        cmocka_unit_test_setup_teardown(a_restart_under_load_loses_nothing, fixture_setup, fixture_teardown_expiring),
-        TEST(a_silent_server_is_down_though_idle_connections_are_open),
-        TEST(a_server_that_leaves_queries_unanswered_is_down),
-        TEST(an_ask_in_doubt_goes_on_over_another_connection),
-        TEST(a_waiter_whose_connection_is_gone_keeps_its_place),
-        TEST(a_release_is_sent_again_over_another_connection),
-        TEST(a_query_is_sent_again_over_another_connection),
-    };
-
-    return cmocka_run_group_tests_name("channels", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

@@ -162,27 +162,17 @@ static void close_under_a_crowd(const char *url, int rounds)
         pthread_join(threads[i], NULL);
 }
 
-static void calls_after_close_are_safe_on_a_store_in_memory(void **state)
+TEST(calls_after_close_are_safe_on_a_store_in_memory)
 {
-    (void)state;
     close_under_a_crowd("mem:", 60);
 }
 
-static void calls_after_close_are_safe_on_a_server(void **state)
-{
-    fixture *f = *state;
-
-    close_under_a_crowd(f->server->url, 20);
-    server_assert_no_locks(f->server);
-}
-
 /* Arguments are checked first, against what dibs_open was given: dibs_close does not change that. */
-static void a_closed_quorum_refuses_the_same_arguments(void **state)
+TEST(a_closed_quorum_refuses_the_same_arguments)
 {
     static const char *const urls[] = {"mem:one", "mem:two", "mem:three"};
     dibs_runtime *rt;
 
-    (void)state;
     assert_status(DIBS_OK, dibs_open(&rt, &(dibs_config){.urls = urls, .url_count = 3}));
     assert_status(DIBS_INVALID, dibs_lock_with(rt, "x", 0, &fair));
     dibs_close(rt);
@@ -190,13 +180,10 @@ static void a_closed_quorum_refuses_the_same_arguments(void **state)
     assert_status(DIBS_CLOSED, dibs_lock(rt, "x"));
 }
 
-int main(void)
+TEST_WITH(calls_after_close_are_safe_on_a_server, fixture_setup, fixture_teardown, fixture *f)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(calls_after_close_are_safe_on_a_store_in_memory),
-        cmocka_unit_test(a_closed_quorum_refuses_the_same_arguments),
-        cmocka_unit_test_setup_teardown(calls_after_close_are_safe_on_a_server, fixture_setup, fixture_teardown),
-    };
-
-    return cmocka_run_group_tests_name("closing", tests, NULL, NULL);
+    close_under_a_crowd(f->server->url, 20);
+    server_assert_no_locks(f->server);
 }
+
+TESTS(NULL, NULL)

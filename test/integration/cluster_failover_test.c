@@ -20,6 +20,8 @@ static int setup(void **state)
 #ifdef DIBS_WITH_TLS
 static int setup_tls(void **state)
 {
+    if (scene.c && !scene.c->nodes[0]->options.tls)
+        stop_cluster(state);
     return setup_with(state, &(cluster_options){.with_replicas = true,
                                                 .node_timeout_ms = CALM_TIMEOUT_MS,
                                                 .config = "cluster-require-full-coverage no\n",
@@ -111,11 +113,57 @@ static dibs_status try_until_heard(dibs_runtime *rt, const char *name)
     return status;
 }
 
+/* A grant waits for a replica of its own node, also after the slot has moved to another node. */
+TEST_ON(replicas_acknowledge_at_each_node, struct scene *s)
+{
+    char names[3][32];
+
+    s->config.min_replicas = 1;
+    s->config.replica_timeout_ms = 300;
+    open_on_cluster(s, LONG_LEASE_MS);
+    for (int i = 0; i < 3; i++) {
+        snprintf(names[i], sizeof names[i], "%s", new_name(s, s->c->nodes[i]));
+        long long waits = server_calls(s->c->nodes[i], "wait");
+        assert_status(DIBS_OK, dibs_timedlock(s->rt, names[i], LIMIT_MS));
+        assert_true(has_lock(s->c->nodes[i + 3], names[i])); /* that is what DIBS_OK means */
+        assert_true(server_calls(s->c->nodes[i], "wait") > waits);
+        assert_status(DIBS_OK, dibs_unlock(s->rt, names[i]));
+    }
+    server_pause(s->c->nodes[3]);
+    assert_status(DIBS_UNAVAILABLE, dibs_trylock(s->rt, names[0]));
+    assert_that(strcasestr(dibs_last_error(), "replica"), "%s", dibs_last_error());
+    assert_status(DIBS_OK, dibs_timedlock(s->rt, names[1], LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, names[1]));
+    server_resume(s->c->nodes[3]);
+    cluster_await_ok(s->c);
+    assert_true(wait_until(has_replicated, s->c->nodes[0], LIMIT_MS)); /* Valkey moves no slot without */
+    cluster_move_slot(s->c, slot_of(s, names[0]), s->c->nodes[1]);
+    long long waits = server_calls(s->c->nodes[1], "wait");
+    assert_status(DIBS_OK, dibs_timedlock(s->rt, names[0], LIMIT_MS));
+    assert_true(server_calls(s->c->nodes[1], "wait") > waits);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, names[0]));
+}
+
+TEST_ON(nodes_that_refuse_to_wait_are_told_at_the_open, struct scene *s)
+{
+    dibs_runtime *rt;
+    char url[100];
+
+    for (size_t i = 0; i < s->c->count; i++)
+        server_do(s->c->nodes[i], "ACL SETUSER u on >pw ~* &* +@all -wait");
+    snprintf(url, sizeof url, "redis-cluster://u:pw@127.0.0.1:%d", s->c->nodes[3]->port); /* a replica */
+    assert_status(DIBS_DENIED, open_status(url, &(dibs_config){.min_replicas = 1}, &rt));
+    assert_non_null(strstr(dibs_last_error(), "refused WAIT"));
+    assert_status(DIBS_OK, open_status(url, &(dibs_config){.lease_ms = LONG_LEASE_MS}, &rt));
+    dibs_close(rt);
+    for (size_t i = 0; i < s->c->count; i++)
+        server_do(s->c->nodes[i], "ACL DELUSER u");
+}
+
 /* A lock that is held while a master is killed stays held, because the replica knew of it. */
-static void threads_go_on_locking_when_a_master_is_killed(void **state)
+TEST_ON(threads_go_on_locking_when_a_master_is_killed, struct scene *s)
 {
     static struct crowd crowd;
-    struct scene *s = *state;
     actor *actors[THREADS];
     char held[HELD][32];
 
@@ -163,10 +211,41 @@ static void threads_go_on_locking_when_a_master_is_killed(void **state)
     cluster_await_ok(s->c);
 }
 
-/* The lock never reached the replica: the holder restores it there. */
-static void a_lock_that_the_new_master_does_not_know_is_restored(void **state)
+/* The URL names a replica. The replica tells where the masters are, and is not needed any more. */
+static void clients_of(server *node, long long *count)
 {
-    struct scene *s = *state;
+    redisReply *reply = server_command(node, "CLIENT LIST");
+
+    *count = 0;
+    for (const char *at = reply->str; (at = strstr(at, "name=dibs:")); at++)
+        ++*count;
+    freeReplyObject(reply);
+}
+
+static bool has_no_client(void *arg)
+{
+    long long count;
+
+    clients_of(arg, &count);
+    return count == 0;
+}
+
+TEST_ON(the_replica_of_the_url_is_left_once_the_masters_are_known, struct scene *s)
+{
+    server *replica = s->c->nodes[5];
+    char url[80];
+
+    snprintf(url, sizeof url, "%s://127.0.0.1:%d", scheme_of(s), replica->port);
+    s->urls[0] = url;
+    open_on_cluster(s, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "x"));
+    assert_true(wait_until(has_no_client, replica, LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "x"));
+}
+
+/* The lock never reached the replica: the holder restores it there. */
+TEST_ON(a_lock_that_the_new_master_does_not_know_is_restored, struct scene *s)
+{
     server *master = s->c->nodes[1], *replica = s->c->nodes[4];
     char name[32];
 
@@ -194,59 +273,9 @@ static void a_lock_that_the_new_master_does_not_know_is_restored(void **state)
     cluster_await_ok(s->c);
 }
 
-/* A grant waits for a replica of its own node, also after the slot has moved to another node. */
-static void replicas_acknowledge_at_each_node(void **state)
-{
-    struct scene *s = *state;
-    char names[3][32];
-
-    s->config.min_replicas = 1;
-    s->config.replica_timeout_ms = 300;
-    open_on_cluster(s, LONG_LEASE_MS);
-    for (int i = 0; i < 3; i++) {
-        snprintf(names[i], sizeof names[i], "%s", new_name(s, s->c->nodes[i]));
-        long long waits = server_calls(s->c->nodes[i], "wait");
-        assert_status(DIBS_OK, dibs_timedlock(s->rt, names[i], LIMIT_MS));
-        assert_true(has_lock(s->c->nodes[i + 3], names[i])); /* that is what DIBS_OK means */
-        assert_true(server_calls(s->c->nodes[i], "wait") > waits);
-        assert_status(DIBS_OK, dibs_unlock(s->rt, names[i]));
-    }
-    server_pause(s->c->nodes[3]);
-    assert_status(DIBS_UNAVAILABLE, dibs_trylock(s->rt, names[0]));
-    assert_that(strcasestr(dibs_last_error(), "replica"), "%s", dibs_last_error());
-    assert_status(DIBS_OK, dibs_timedlock(s->rt, names[1], LIMIT_MS));
-    assert_status(DIBS_OK, dibs_unlock(s->rt, names[1]));
-    server_resume(s->c->nodes[3]);
-    cluster_await_ok(s->c);
-    assert_true(wait_until(has_replicated, s->c->nodes[0], LIMIT_MS)); /* Valkey moves no slot without */
-    cluster_move_slot(s->c, slot_of(s, names[0]), s->c->nodes[1]);
-    long long waits = server_calls(s->c->nodes[1], "wait");
-    assert_status(DIBS_OK, dibs_timedlock(s->rt, names[0], LIMIT_MS));
-    assert_true(server_calls(s->c->nodes[1], "wait") > waits);
-    assert_status(DIBS_OK, dibs_unlock(s->rt, names[0]));
-}
-
-static void nodes_that_refuse_to_wait_are_told_at_the_open(void **state)
-{
-    struct scene *s = *state;
-    dibs_runtime *rt;
-    char url[100];
-
-    for (size_t i = 0; i < s->c->count; i++)
-        server_do(s->c->nodes[i], "ACL SETUSER u on >pw ~* &* +@all -wait");
-    snprintf(url, sizeof url, "redis-cluster://u:pw@127.0.0.1:%d", s->c->nodes[3]->port); /* a replica */
-    assert_status(DIBS_DENIED, open_status(url, &(dibs_config){.min_replicas = 1}, &rt));
-    assert_non_null(strstr(dibs_last_error(), "refused WAIT"));
-    assert_status(DIBS_OK, open_status(url, &(dibs_config){.lease_ms = LONG_LEASE_MS}, &rt));
-    dibs_close(rt);
-    for (size_t i = 0; i < s->c->count; i++)
-        server_do(s->c->nodes[i], "ACL DELUSER u");
-}
-
 /* There is no failover yet, and the runtime still asks the old master. */
-static void an_unlock_is_done_at_the_new_master(void **state)
+TEST_ON(an_unlock_is_done_at_the_new_master, struct scene *s)
 {
-    struct scene *s = *state;
     server *master = s->c->nodes[2], *replica = s->c->nodes[5];
     dibs_owner owner;
 
@@ -266,46 +295,12 @@ static void an_unlock_is_done_at_the_new_master(void **state)
     cluster_await_ok(s->c);
 }
 
-/* The URL names a replica. The replica tells where the masters are, and is not needed any more. */
-static void clients_of(server *node, long long *count)
-{
-    redisReply *reply = server_command(node, "CLIENT LIST");
-
-    *count = 0;
-    for (const char *at = reply->str; (at = strstr(at, "name=dibs:")); at++)
-        ++*count;
-    freeReplyObject(reply);
-}
-
-static bool has_no_client(void *arg)
-{
-    long long count;
-
-    clients_of(arg, &count);
-    return count == 0;
-}
-
-static void the_replica_of_the_url_is_left_once_the_masters_are_known(void **state)
-{
-    struct scene *s = *state;
-    server *replica = s->c->nodes[5];
-    char url[80];
-
-    snprintf(url, sizeof url, "%s://127.0.0.1:%d", scheme_of(s), replica->port);
-    s->urls[0] = url;
-    open_on_cluster(s, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(s->rt, "x"));
-    assert_true(wait_until(has_no_client, replica, LIMIT_MS));
-    assert_status(DIBS_OK, dibs_unlock(s->rt, "x"));
-}
-
 #ifdef DIBS_WITH_TLS
 /* ---------------------------------------------------------------------- certificates */
 
 /* The certificate of one node names another host, but the other nodes accept it. */
-static void a_node_with_a_wrong_certificate_is_refused_and_the_others_are_used(void **state)
+TEST_WITH(a_node_with_a_wrong_certificate_is_refused_and_the_others_are_used, setup_tls, teardown, struct scene *s)
 {
-    struct scene *s = *state;
     server *odd = s->c->nodes[2], *good = s->c->nodes[1];
     char url[160], name[32], its_name[32];
     dibs_runtime *rt = NULL;
@@ -335,30 +330,9 @@ static void a_node_with_a_wrong_certificate_is_refused_and_the_others_are_used(v
     assert_status(DIBS_OK, dibs_timedlock(s->rt, its_name, LIMIT_MS));
     assert_status(DIBS_OK, dibs_unlock(s->rt, its_name));
 }
+
+TEST_AGAIN(threads_go_on_locking_when_a_master_is_killed, setup_tls, teardown)
+TEST_AGAIN(a_lock_that_the_new_master_does_not_know_is_restored, setup_tls, teardown)
 #endif
 
-#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-#define TLS_CASE(name) cmocka_unit_test_setup_teardown(name, setup_tls, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(replicas_acknowledge_at_each_node),
-        CASE(nodes_that_refuse_to_wait_are_told_at_the_open),
-        CASE(threads_go_on_locking_when_a_master_is_killed),
-        CASE(the_replica_of_the_url_is_left_once_the_masters_are_known),
-        CASE(a_lock_that_the_new_master_does_not_know_is_restored),
-        CASE(an_unlock_is_done_at_the_new_master),
-    };
-
-#ifdef DIBS_WITH_TLS
-    const struct CMUnitTest tests_tls[] = {
-        TLS_CASE(a_node_with_a_wrong_certificate_is_refused_and_the_others_are_used),
-        TLS_CASE(threads_go_on_locking_when_a_master_is_killed),
-        TLS_CASE(a_lock_that_the_new_master_does_not_know_is_restored),
-    };
-    if (cmocka_run_group_tests_name("cluster failover with TLS", tests_tls, NULL, stop_cluster) != 0)
-        return 1;
-#endif
-    return cmocka_run_group_tests_name("cluster failover", tests, NULL, stop_cluster);
-}
+TESTS_OF(setup, teardown, NULL, stop_cluster)

@@ -129,10 +129,8 @@ static void begin_sharded(struct waiting *w, server *node)
 
 /* -------------------------------------------------------------------- at rest */
 
-static void grants_arrive_at_every_node(void **state)
+TEST_ON(grants_arrive_at_every_node, struct scene *s)
 {
-    struct scene *s = *state;
-
     for (size_t i = 0; i < s->c->masters; i++) {
         struct waiting w = waiter(s, s->c->nodes[i]);
         begin(&w);
@@ -144,9 +142,8 @@ static void grants_arrive_at_every_node(void **state)
     }
 }
 
-static void one_runtime_waits_at_all_nodes(void **state)
+TEST_ON(one_runtime_waits_at_all_nodes, struct scene *s)
 {
-    struct scene *s = *state;
     struct waiting all[3] = {waiter(s, s->c->nodes[0])};
 
     for (size_t i = 1; i < 3; i++) {
@@ -166,9 +163,8 @@ static void one_runtime_waits_at_all_nodes(void **state)
  * The subscriber of each node receives what is published. The copies arrive when the lock is already held, or held
  * again: none of them ends a hold.
  */
-static void a_grant_that_arrives_from_all_nodes_is_taken_once(void **state)
+TEST_ON(a_grant_that_arrives_from_all_nodes_is_taken_once, struct scene *s)
 {
-    struct scene *s = *state;
     struct waiting w = waiter(s, s->c->nodes[0]), others[2];
 
     for (size_t i = 0; i < 2; i++) { /* from now on it listens at the other nodes, too */
@@ -196,9 +192,8 @@ static void a_grant_that_arrives_from_all_nodes_is_taken_once(void **state)
 /* ------------------------------------------------------------------ slots move */
 
 /* The lease is long: without a message, the waiter would ask again only after minutes. */
-static void a_grant_arrives_after_the_slot_has_moved(void **state)
+TEST_ON(a_grant_arrives_after_the_slot_has_moved, struct scene *s)
 {
-    struct scene *s = *state;
     server *from = s->c->nodes[1], *to = other_than(s, from);
     struct waiting w = waiter(s, from);
 
@@ -216,9 +211,8 @@ static void a_grant_arrives_after_the_slot_has_moved(void **state)
 }
 
 /* A waiter that does not listen at the new node yet asks by itself, or because of a hint. */
-static void a_waiter_gets_a_lock_released_while_its_slot_moves(void **state)
+TEST_ON(a_waiter_gets_a_lock_released_while_its_slot_moves, struct scene *s)
 {
-    struct scene *s = *state;
     struct waiting w = waiter(s, s->c->nodes[2]);
 
     for (int i = 0; i < 6; i++) {
@@ -241,9 +235,8 @@ static void a_waiter_gets_a_lock_released_while_its_slot_moves(void **state)
 /* --------------------------------------------------------------------- failover */
 
 /* The waiter's subscriptions are lost with the node. They are made again at the replica that takes its place. */
-static void a_grant_arrives_after_a_failover(void **state)
+TEST_ON(a_grant_arrives_after_a_failover, struct scene *s)
 {
-    struct scene *s = *state;
     server *dead = s->c->nodes[1];
     struct waiting w = waiter(s, dead);
 
@@ -268,18 +261,4 @@ static void a_grant_arrives_after_a_failover(void **state)
     dismiss(&w);
 }
 
-#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(grants_arrive_at_every_node),
-        CASE(one_runtime_waits_at_all_nodes),
-        CASE(a_grant_that_arrives_from_all_nodes_is_taken_once),
-        CASE(a_grant_arrives_after_the_slot_has_moved),
-        CASE(a_waiter_gets_a_lock_released_while_its_slot_moves),
-        CASE(a_grant_arrives_after_a_failover), /* the last: a node is dead then */
-    };
-
-    return cmocka_run_group_tests_name("cluster grants", tests, NULL, stop_cluster);
-}
+TESTS_OF(setup, teardown, NULL, stop_cluster)

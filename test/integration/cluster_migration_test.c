@@ -48,9 +48,8 @@ static void use_once(struct scene *s, const char *name)
 /* ------------------------------------------------------------------------------ ASK */
 
 /* No node has a key of the lock: a new lock begins at the node that gets the slot. */
-static void a_new_lock_begins_where_its_slot_goes(void **state)
+TEST_ON(a_new_lock_begins_where_its_slot_goes, struct scene *s)
 {
-    struct scene *s = *state;
     dibs_owner owner;
 
     open_on_cluster(s, SAFE_LEASE_MS);
@@ -72,10 +71,8 @@ static void a_new_lock_begins_where_its_slot_goes(void **state)
     assert_status(DIBS_OK, dibs_unlock(s->rt, m.name));
 }
 
-static void a_lock_that_moved_before_its_slot_is_followed(void **state)
+TEST_ON(a_lock_that_moved_before_its_slot_is_followed, struct scene *s)
 {
-    struct scene *s = *state;
-
     open_on_cluster(s, SAFE_LEASE_MS);
     struct moving m = name_at(s, 1);
     assert_status(DIBS_OK, dibs_trylock(s->rt, m.name));
@@ -95,10 +92,8 @@ static void a_lock_that_moved_before_its_slot_is_followed(void **state)
 }
 
 /* A retraction follows, too: a lock is taken, and its runtime closed, while the old node has no key of the lock. */
-static void a_retraction_follows_its_slot(void **state)
+TEST_ON(a_retraction_follows_its_slot, struct scene *s)
 {
-    struct scene *s = *state;
-
     open_on_cluster(s, LONG_LEASE_MS);
     struct moving m = name_at(s, 2);
     assert_status(DIBS_OK, dibs_trylock(s->rt, m.name));
@@ -117,10 +112,8 @@ static void a_retraction_follows_its_slot(void **state)
 }
 
 /* The new node knows a lease that moved with its slot: if the key is gone there, somebody deleted it. */
-static void a_lock_that_is_deleted_after_a_move_is_not_restored(void **state)
+TEST_ON(a_lock_that_is_deleted_after_a_move_is_not_restored, struct scene *s)
 {
-    struct scene *s = *state;
-
     open_on_cluster(s, SAFE_LEASE_MS);
     struct moving m = name_at(s, 0);
     assert_status(DIBS_OK, dibs_lock(s->rt, m.name));
@@ -136,9 +129,8 @@ static void a_lock_that_is_deleted_after_a_move_is_not_restored(void **state)
 /* ------------------------------------------------------------------------- TRYAGAIN */
 
 /* The fence is there, the key and the queue are not: the node says TRYAGAIN until all is on one side. */
-static void an_acquire_waits_for_a_lock_in_two_parts(void **state)
+TEST_ON(an_acquire_waits_for_a_lock_in_two_parts, struct scene *s)
 {
-    struct scene *s = *state;
     actor *a = actor_start();
 
     open_on_cluster(s, LONG_LEASE_MS);
@@ -155,9 +147,8 @@ static void an_acquire_waits_for_a_lock_in_two_parts(void **state)
     actor_end(a);
 }
 
-static void a_release_waits_for_a_lock_in_two_parts(void **state)
+TEST_ON(a_release_waits_for_a_lock_in_two_parts, struct scene *s)
 {
-    struct scene *s = *state;
     actor *a = actor_start();
 
     s->config.command_timeout_ms = LIMIT_MS;
@@ -186,9 +177,8 @@ static bool has_no_lock(void *moving)
  * refused, because a key that is gone may be at the other node by now. An entry of a dead waiter makes all keys be
  * there.
  */
-static void a_release_that_a_migration_cuts_short_is_no_loss(void **state)
+TEST_ON(a_release_that_a_migration_cuts_short_is_no_loss, struct scene *s)
 {
-    struct scene *s = *state;
     actor *a = actor_start(), *b = actor_start();
 
     s->config.command_timeout_ms = LIMIT_MS;
@@ -213,10 +203,8 @@ static void a_release_that_a_migration_cuts_short_is_no_loss(void **state)
 }
 
 /* After outage_ms it is given up. */
-static void a_migration_is_waited_for_no_longer_than_an_outage(void **state)
+TEST_ON(a_migration_is_waited_for_no_longer_than_an_outage, struct scene *s)
 {
-    struct scene *s = *state;
-
     s->config.outage_ms = 300;
     open_on_cluster(s, LONG_LEASE_MS);
     struct moving m = name_at(s, 1);
@@ -232,9 +220,8 @@ static void a_migration_is_waited_for_no_longer_than_an_outage(void **state)
 
 /* ---------------------------------------------------------------------- CLUSTERDOWN */
 
-static void an_acquire_waits_for_a_slot_without_a_node(void **state)
+TEST_ON(an_acquire_waits_for_a_slot_without_a_node, struct scene *s)
 {
-    struct scene *s = *state;
     actor *a = actor_start();
 
     s->config.command_timeout_ms = LIMIT_MS; /* the node may take long until it serves again */
@@ -271,10 +258,9 @@ static bool is_there(void *arg)
  * ask, which is not too late, and the asking thread can't know that. No connection to the node can be made meanwhile,
  * and the lock of nobody moves along with its slot.
  */
-static void an_ask_in_doubt_moves_with_its_slot(void **state)
+TEST_ON(an_ask_in_doubt_moves_with_its_slot, struct scene *s)
 {
     enum { TIMEOUT_MS = 6000 }; /* the ask is in time for half of it after the other has ended */
-    struct scene *s = *state;
     actor *hasty = actor_start(), *a = actor_start();
     char other[32], before[256], after[256];
 
@@ -311,10 +297,8 @@ static void an_ask_in_doubt_moves_with_its_slot(void **state)
  * waits at that node, to which the other one redirects it. Then the slot stays where it was, which changes nothing in
  * the map of the slots: the retraction must come back by itself, and is the only script that the other node is sent.
  */
-static void a_retraction_leaves_a_node_that_is_away(void **state)
+TEST_ON(a_retraction_leaves_a_node_that_is_away, struct scene *s)
 {
-    struct scene *s = *state;
-
     s->config.command_timeout_ms = 1000;
     open_on_cluster(s, 10 * LONG_LEASE_MS);
     struct moving m = name_at(s, 0);
@@ -373,10 +357,8 @@ static void end_sharing(struct scene *s, const char *name, struct sharing *shari
 }
 
 /* The other node already knows the sharers; the node that has the remaining keys does not. */
-static void a_sharer_waits_for_the_rest_of_its_lock(void **state)
+TEST_ON(a_sharer_waits_for_the_rest_of_its_lock, struct scene *s)
 {
-    struct scene *s = *state;
-
     s->config.command_timeout_ms = LIMIT_MS;
     open_on_cluster(s, LONG_LEASE_MS);
     struct moving m = name_at(s, 0);
@@ -422,9 +404,8 @@ static bool is_looked_at(void *arg)
 }
 
 /* Its process is told that the key was deleted, and looks at the lease at the other node, which has no more yet. */
-static void a_sharer_is_not_lost_when_only_the_lock_has_moved(void **state)
+TEST_ON(a_sharer_is_not_lost_when_only_the_lock_has_moved, struct scene *s)
 {
-    struct scene *s = *state;
     char lock[64];
 
     s->config.command_timeout_ms = LIMIT_MS;
@@ -447,10 +428,8 @@ static void a_sharer_is_not_lost_when_only_the_lock_has_moved(void **state)
 }
 
 /* The other way round. */
-static void a_sharer_waits_until_its_part_has_moved(void **state)
+TEST_ON(a_sharer_waits_until_its_part_has_moved, struct scene *s)
 {
-    struct scene *s = *state;
-
     s->config.command_timeout_ms = LIMIT_MS;
     open_on_cluster(s, LONG_LEASE_MS);
     struct moving m = name_at(s, 1);
@@ -466,9 +445,8 @@ static void a_sharer_waits_until_its_part_has_moved(void **state)
 }
 
 /* Nobody may begin to share the lock while the other node still has its sharers. */
-static void a_new_sharer_waits_until_the_sharers_have_moved(void **state)
+TEST_ON(a_new_sharer_waits_until_the_sharers_have_moved, struct scene *s)
 {
-    struct scene *s = *state;
     actor *reader = actor_start();
 
     s->config.command_timeout_ms = LIMIT_MS;
@@ -505,9 +483,8 @@ static void forget(void *arg)
 }
 
 /* Without its fence, nobody would look for those sharers: the slot could not move after the next one had begun. */
-static void a_lock_is_forgotten_with_the_sharers_that_have_not_moved(void **state)
+TEST_ON(a_lock_is_forgotten_with_the_sharers_that_have_not_moved, struct scene *s)
 {
-    struct scene *s = *state;
     actor *a = actor_start();
 
     s->config.command_timeout_ms = LIMIT_MS;
@@ -529,9 +506,8 @@ static void a_lock_is_forgotten_with_the_sharers_that_have_not_moved(void **stat
 }
 
 /* The lock was never shared, but neither node can know that before the slot has moved. */
-static void a_lock_is_released_to_a_reader_when_its_slot_has_moved(void **state)
+TEST_ON(a_lock_is_released_to_a_reader_when_its_slot_has_moved, struct scene *s)
 {
-    struct scene *s = *state;
     actor *reader = actor_start(), *holder = actor_start();
 
     s->config.command_timeout_ms = LIMIT_MS;
@@ -556,9 +532,8 @@ static void a_lock_is_released_to_a_reader_when_its_slot_has_moved(void **state)
 /* ---------------------------------------------------------------- while slots move */
 
 /* A waiter is granted the lock after the move. */
-static void a_slot_moves_while_its_lock_is_waited_for(void **state)
+TEST_ON(a_slot_moves_while_its_lock_is_waited_for, struct scene *s)
 {
-    struct scene *s = *state;
     actor *a = actor_start();
 
     open_on_cluster(s, LONG_LEASE_MS);
@@ -624,10 +599,9 @@ static bool has_begun(void *crowd)
     return atomic_load(&((struct crowd *)crowd)->rounds) > 0;
 }
 
-static void slots_move_to_and_fro_while_threads_lock(void **state)
+TEST_ON(slots_move_to_and_fro_while_threads_lock, struct scene *s)
 {
     static struct crowd crowd;
-    struct scene *s = *state;
     actor *actors[THREADS];
 
     s->config.command_timeout_ms = 5000;
@@ -657,31 +631,4 @@ static void slots_move_to_and_fro_while_threads_lock(void **state)
     assert_int_equal(stats_of(s->rt).lost, 0);
 }
 
-#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(a_new_lock_begins_where_its_slot_goes),
-        CASE(a_lock_that_moved_before_its_slot_is_followed),
-        CASE(a_retraction_follows_its_slot),
-        CASE(a_lock_that_is_deleted_after_a_move_is_not_restored),
-        CASE(an_acquire_waits_for_a_lock_in_two_parts),
-        CASE(a_release_waits_for_a_lock_in_two_parts),
-        CASE(a_release_that_a_migration_cuts_short_is_no_loss),
-        CASE(a_migration_is_waited_for_no_longer_than_an_outage),
-        CASE(an_acquire_waits_for_a_slot_without_a_node),
-        CASE(an_ask_in_doubt_moves_with_its_slot),
-        CASE(a_retraction_leaves_a_node_that_is_away),
-        CASE(a_sharer_waits_for_the_rest_of_its_lock),
-        CASE(a_sharer_is_not_lost_when_only_the_lock_has_moved),
-        CASE(a_sharer_waits_until_its_part_has_moved),
-        CASE(a_new_sharer_waits_until_the_sharers_have_moved),
-        CASE(a_lock_is_forgotten_with_the_sharers_that_have_not_moved),
-        CASE(a_lock_is_released_to_a_reader_when_its_slot_has_moved),
-        CASE(a_slot_moves_while_its_lock_is_waited_for),
-        CASE(slots_move_to_and_fro_while_threads_lock),
-    };
-
-    return cmocka_run_group_tests_name("cluster migration", tests, NULL, stop_cluster);
-}
+TESTS_OF(setup, teardown, NULL, stop_cluster)

@@ -13,9 +13,8 @@ static int setup(void **state)
 
 /* ----------------------------------------------------------------- where they lie */
 
-static void locks_spread_over_the_nodes(void **state)
+TEST_ON(locks_spread_over_the_nodes, struct scene *s)
 {
-    struct scene *s = *state;
     char name[32];
     unsigned at[3] = {0};
 
@@ -35,9 +34,8 @@ static void locks_spread_over_the_nodes(void **state)
     assert_int_equal(at[0] + at[1] + at[2], NAMES);
 }
 
-static void names_with_one_hash_tag_are_at_one_node(void **state)
+TEST_ON(names_with_one_hash_tag_are_at_one_node, struct scene *s)
 {
-    struct scene *s = *state;
     char name[32];
     unsigned at = 0;
 
@@ -52,9 +50,8 @@ static void names_with_one_hash_tag_are_at_one_node(void **state)
     assert_int_equal(at, 10);
 }
 
-static void a_name_whose_sidecars_lie_elsewhere_is_refused(void **state)
+TEST_ON(a_name_whose_sidecars_lie_elsewhere_is_refused, struct scene *s)
 {
-    struct scene *s = *state;
     dibs_owner owner;
 
     open_on_cluster(s, LONG_LEASE_MS);
@@ -72,9 +69,8 @@ static bool both_connections_stand(void *arg)
     return server_clients(arg) >= 2;
 }
 
-static void a_slot_that_has_moved_is_followed(void **state)
+TEST_ON(a_slot_that_has_moved_is_followed, struct scene *s)
 {
-    struct scene *s = *state;
     server *from = s->c->nodes[2], *to = other_than(s, from);
     dibs_owner owner;
 
@@ -95,9 +91,8 @@ static void a_slot_that_has_moved_is_followed(void **state)
 }
 
 /* Where threads hand nothing over, the release asks for the next one in the same round trip: at the lock's node. */
-static void a_release_asks_for_the_next_waiter_as_well(void **state)
+TEST_ON(a_release_asks_for_the_next_waiter_as_well, struct scene *s)
 {
-    struct scene *s = *state;
     server *from = s->c->nodes[0], *to = other_than(s, from);
     actor *other = actor_start();
 
@@ -120,9 +115,8 @@ static void a_release_asks_for_the_next_waiter_as_well(void **state)
     actor_end(other);
 }
 
-static void a_lock_that_is_held_moves_with_its_slot(void **state)
+TEST_ON(a_lock_that_is_held_moves_with_its_slot, struct scene *s)
 {
-    struct scene *s = *state;
     server *from = s->c->nodes[1], *to = other_than(s, from);
 
     open_on_cluster(s, SAFE_LEASE_MS);
@@ -150,9 +144,8 @@ struct lost {
  * Whether the node tells is found out by a key in the slot of the first lock that was watched there. That slot moves
  * away, and then the connection breaks that was told.
  */
-static void a_node_tells_of_changes_though_that_slot_has_moved(void **state)
+TEST_ON(a_node_tells_of_changes_though_that_slot_has_moved, struct scene *s)
 {
-    struct scene *s = *state;
     server *from = s->c->nodes[2];
     char name[3][32];
 
@@ -181,9 +174,8 @@ static bool is_lost(void *arg)
 }
 
 /* The new node has told nobody yet, and the old one never tells again. */
-static void a_change_is_told_by_the_node_that_the_slot_has_moved_to(void **state)
+TEST_ON(a_change_is_told_by_the_node_that_the_slot_has_moved_to, struct scene *s)
 {
-    struct scene *s = *state;
     server *from = s->c->nodes[1], *to = s->c->nodes[2];
     char name[32];
 
@@ -199,20 +191,4 @@ static void a_change_is_told_by_the_node_that_the_slot_has_moved_to(void **state
     assert_status(DIBS_LOST, dibs_unlock(s->rt, name));
 }
 
-#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(locks_spread_over_the_nodes),
-        CASE(names_with_one_hash_tag_are_at_one_node),
-        CASE(a_name_whose_sidecars_lie_elsewhere_is_refused),
-        CASE(a_slot_that_has_moved_is_followed),
-        CASE(a_release_asks_for_the_next_waiter_as_well),
-        CASE(a_lock_that_is_held_moves_with_its_slot),
-        CASE(a_node_tells_of_changes_though_that_slot_has_moved),
-        CASE(a_change_is_told_by_the_node_that_the_slot_has_moved_to),
-    };
-
-    return cmocka_run_group_tests_name("cluster moves", tests, NULL, stop_cluster);
-}
+TESTS_OF(setup, teardown, NULL, stop_cluster)

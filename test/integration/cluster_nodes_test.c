@@ -28,9 +28,8 @@ static long long map_calls(const struct scene *s)
 
 /* --------------------------------------------------------------------- the opening */
 
-static void one_node_that_answers_is_enough(void **state)
+TEST_ON(one_node_that_answers_is_enough, struct scene *s)
 {
-    struct scene *s = *state;
     char url[200];
 
     snprintf(url, sizeof url, "%s://127.0.0.1:1,127.0.0.1:%d", scheme_of(s), s->c->nodes[1]->port);
@@ -42,9 +41,8 @@ static void one_node_that_answers_is_enough(void **state)
 }
 
 /* The host of that node accepts connections and sends nothing. */
-static void a_silent_first_node_does_not_fail_open(void **state)
+TEST_ON(a_silent_first_node_does_not_fail_open, struct scene *s)
 {
-    struct scene *s = *state;
     dibs_runtime *rt = NULL;
 
     server_pause(s->c->nodes[0]);
@@ -54,9 +52,8 @@ static void a_silent_first_node_does_not_fail_open(void **state)
     dibs_close(rt);
 }
 
-static void open_fails_where_no_node_answers(void **state)
+TEST_ON(open_fails_where_no_node_answers, struct scene *s)
 {
-    struct scene *s = *state;
     server *alone = server_start(&(server_options){.tcp = true});
     dibs_runtime *rt = NULL;
     char url[100];
@@ -77,7 +74,7 @@ static void open_fails_where_no_node_answers(void **state)
 }
 
 /* Each slot is a range of its own. */
-static void a_map_in_as_many_pieces_as_there_are_slots_is_read(void **state)
+TEST(a_map_in_as_many_pieces_as_there_are_slots_is_read)
 {
     enum { SLOTS = 16384, RANGE = 64 };
     fake_redis *node = fake_redis_start(true);
@@ -85,7 +82,6 @@ static void a_map_in_as_many_pieces_as_there_are_slots_is_read(void **state)
     const dibs_config patient = {.connect_timeout_ms = LIMIT_MS, .command_timeout_ms = LIMIT_MS};
     dibs_runtime *rt = NULL;
 
-    (void)state;
     assert_non_null(slots);
     end += sprintf(end, "*%d\r\n", SLOTS);
     for (int i = 0; i < SLOTS; i++)
@@ -104,9 +100,8 @@ static void a_map_in_as_many_pieces_as_there_are_slots_is_read(void **state)
 /* ------------------------------------------------------------- a node that has left */
 
 /* It is a cluster of its own, without slots. */
-static void a_first_node_that_has_left_is_passed_over(void **state)
+TEST_ON(a_first_node_that_has_left_is_passed_over, struct scene *s)
 {
-    struct scene *s = *state;
     server *left = server_start(&(server_options){.tcp = true, .config = "cluster-enabled yes"});
     dibs_runtime *rt = NULL;
     char url[200];
@@ -128,13 +123,12 @@ static bool is_locked_at_last(void *arg)
 }
 
 /* The first had all slots but one, and gave them to the other before it left. */
-static void a_node_that_leaves_is_not_asked_for_ever(void **state)
+TEST(a_node_that_leaves_is_not_asked_for_ever)
 {
     fake_redis *first = fake_redis_start(true), *other = fake_redis_start(true);
     char before[200], after[100], url[64];
     dibs_runtime *rt = NULL;
 
-    (void)state;
     snprintf(before, sizeof before,
              "*2\r\n*3\r\n:1\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n"
              "*3\r\n:0\r\n:0\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n",
@@ -157,9 +151,8 @@ static void a_node_that_leaves_is_not_asked_for_ever(void **state)
 
 /* ------------------------------------------------------------------ a node that hangs */
 
-static void a_node_that_hangs_delays_no_other_nodes_leases(void **state)
+TEST_ON(a_node_that_hangs_delays_no_other_nodes_leases, struct scene *s)
 {
-    struct scene *s = *state;
     char names[3][32];
 
     s->config.outage_ms = SHORT_MS;
@@ -190,9 +183,8 @@ static void a_node_that_hangs_delays_no_other_nodes_leases(void **state)
 }
 
 /* The nodes that answer meanwhile have nothing to do with the lock. */
-static void a_lock_on_a_dead_node_is_given_up_though_other_nodes_answer(void **state)
+TEST_ON(a_lock_on_a_dead_node_is_given_up_though_other_nodes_answer, struct scene *s)
 {
-    struct scene *s = *state;
     actor *waiter = actor_start();
     char dead[32];
 
@@ -216,9 +208,8 @@ static void a_lock_on_a_dead_node_is_given_up_though_other_nodes_answer(void **s
 }
 
 /* It is redirected there. The calls begun with it are not at that node, and their replies are there at once. */
-static void a_begun_unlock_that_a_silent_node_must_answer_holds_up_no_others(void **state)
+TEST_ON(a_begun_unlock_that_a_silent_node_must_answer_holds_up_no_others, struct scene *s)
 {
-    struct scene *s = *state;
     char moved[32];
 
     s->config.command_timeout_ms = LIMIT_MS / 2;
@@ -250,10 +241,8 @@ static void a_begun_unlock_that_a_silent_node_must_answer_holds_up_no_others(voi
 /*
  * No more than a few commands a second (one in 125 to 250 ms), however many calls fail; rarely any while all is well.
  */
-static void nodes_are_not_hammered_for_the_map(void **state)
+TEST_ON(nodes_are_not_hammered_for_the_map, struct scene *s)
 {
-    struct scene *s = *state;
-
     s->config.command_timeout_ms = LIMIT_MS;
     open_on_cluster(s, LONG_LEASE_MS);
     const char *name = new_name(s, s->c->nodes[0]);
@@ -278,32 +267,6 @@ static void nodes_are_not_hammered_for_the_map(void **state)
     assert_status(DIBS_OK, dibs_unlock(s->rt, name));
 }
 
-/* Nodes may name each other for good after a failover that one of them has not heard of. */
-static void two_nodes_that_each_name_the_other_are_asked_a_few_times(void **state)
-{
-    fake_redis *one = fake_redis_start(true), *other = fake_redis_start(true);
-    char slots[100], to_one[64], to_other[64], url[64];
-    dibs_runtime *rt = NULL;
-
-    (void)state;
-    snprintf(slots, sizeof slots, "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n", fake_redis_port(one));
-    snprintf(to_one, sizeof to_one, "-MOVED 1 127.0.0.1:%d\r\n", fake_redis_port(one));
-    snprintf(to_other, sizeof to_other, "-MOVED 1 127.0.0.1:%d\r\n", fake_redis_port(other));
-    fake_redis_answer(one, "CLUSTER SLOTS", slots);
-    fake_redis_answer(other, "CLUSTER SLOTS", slots);
-    fake_redis_answer(one, "EVAL", to_other);
-    fake_redis_answer(other, "EVAL", to_one);
-    snprintf(url, sizeof url, "redis-cluster://127.0.0.1:%d", fake_redis_port(one));
-    assert_status(DIBS_OK, open_status(url, NULL, &rt));
-    for (int i = 1; i <= 3; i++) {
-        assert_status(DIBS_UNAVAILABLE, dibs_trylock(rt, "x"));
-        assert_in_range(fake_redis_count(one, "EVAL") + fake_redis_count(other, "EVAL"), 2, 20 + 12 * i);
-    }
-    dibs_close(rt);
-    fake_redis_stop(other);
-    fake_redis_stop(one);
-}
-
 /* ------------------------------------------------------------------------ the events */
 
 struct question {
@@ -320,10 +283,8 @@ static bool is_answered(void *arg)
     return dibs_query(q->rt, q->name, &owner) == DIBS_OK;
 }
 
-static void the_store_is_down_only_when_no_node_answers(void **state)
+TEST_ON(the_store_is_down_only_when_no_node_answers, struct scene *s)
 {
-    struct scene *s = *state;
-
     s->config.connect_timeout_ms = s->config.command_timeout_ms = 200;
     open_on_cluster(s, LONG_LEASE_MS);
     const char *name = new_name(s, s->c->nodes[1]);
@@ -353,10 +314,8 @@ static bool came(void *arg)
 }
 
 /* This holds for each node, and without any call. */
-static void the_store_is_up_again_when_one_node_answers(void **state)
+TEST_ON(the_store_is_up_again_when_one_node_answers, struct scene *s)
 {
-    struct scene *s = *state;
-
     s->config.connect_timeout_ms = s->config.command_timeout_ms = 200;
     open_on_cluster(s, LONG_LEASE_MS);
     const char *name = new_name(s, s->c->nodes[1]);
@@ -375,6 +334,31 @@ static void the_store_is_up_again_when_one_node_answers(void **state)
     cluster_await_ok(s->c);
 }
 
+/* Nodes may name each other for good after a failover that one of them has not heard of. */
+TEST(two_nodes_that_each_name_the_other_are_asked_a_few_times)
+{
+    fake_redis *one = fake_redis_start(true), *other = fake_redis_start(true);
+    char slots[100], to_one[64], to_other[64], url[64];
+    dibs_runtime *rt = NULL;
+
+    snprintf(slots, sizeof slots, "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n", fake_redis_port(one));
+    snprintf(to_one, sizeof to_one, "-MOVED 1 127.0.0.1:%d\r\n", fake_redis_port(one));
+    snprintf(to_other, sizeof to_other, "-MOVED 1 127.0.0.1:%d\r\n", fake_redis_port(other));
+    fake_redis_answer(one, "CLUSTER SLOTS", slots);
+    fake_redis_answer(other, "CLUSTER SLOTS", slots);
+    fake_redis_answer(one, "EVAL", to_other);
+    fake_redis_answer(other, "EVAL", to_one);
+    snprintf(url, sizeof url, "redis-cluster://127.0.0.1:%d", fake_redis_port(one));
+    assert_status(DIBS_OK, open_status(url, NULL, &rt));
+    for (int i = 1; i <= 3; i++) {
+        assert_status(DIBS_UNAVAILABLE, dibs_trylock(rt, "x"));
+        assert_in_range(fake_redis_count(one, "EVAL") + fake_redis_count(other, "EVAL"), 2, 20 + 12 * i);
+    }
+    dibs_close(rt);
+    fake_redis_stop(other);
+    fake_redis_stop(one);
+}
+
 /* -------------------------------------------------------------------------- forks */
 
 static char held[32]; /* by the parent */
@@ -389,10 +373,8 @@ static void child_finds_the_nodes(dibs_runtime *rt)
     CHILD_WANTS(DIBS_OK, dibs_unlock(rt, "child"));
 }
 
-static void a_child_finds_the_nodes_by_itself(void **state)
+TEST_ON(a_child_finds_the_nodes_by_itself, struct scene *s)
 {
-    struct scene *s = *state;
-
     open_on_cluster(s, LONG_LEASE_MS);
     snprintf(held, sizeof held, "%s", new_name(s, s->c->nodes[2]));
     assert_status(DIBS_OK, dibs_lock(s->rt, held));
@@ -400,26 +382,4 @@ static void a_child_finds_the_nodes_by_itself(void **state)
     assert_status(DIBS_OK, dibs_unlock(s->rt, held));
 }
 
-#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(one_node_that_answers_is_enough),
-        CASE(a_silent_first_node_does_not_fail_open),
-        CASE(open_fails_where_no_node_answers),
-        CASE(a_map_in_as_many_pieces_as_there_are_slots_is_read),
-        CASE(a_first_node_that_has_left_is_passed_over),
-        CASE(a_node_that_leaves_is_not_asked_for_ever),
-        CASE(a_node_that_hangs_delays_no_other_nodes_leases),
-        CASE(a_lock_on_a_dead_node_is_given_up_though_other_nodes_answer),
-        CASE(a_begun_unlock_that_a_silent_node_must_answer_holds_up_no_others),
-        CASE(nodes_are_not_hammered_for_the_map),
-        CASE(the_store_is_down_only_when_no_node_answers),
-        CASE(the_store_is_up_again_when_one_node_answers),
-        CASE(two_nodes_that_each_name_the_other_are_asked_a_few_times),
-        CASE(a_child_finds_the_nodes_by_itself),
-    };
-
-    return cmocka_run_group_tests_name("cluster nodes", tests, NULL, stop_cluster);
-}
+TESTS_OF(setup, teardown, NULL, stop_cluster)

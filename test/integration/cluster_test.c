@@ -70,10 +70,8 @@ static void expect_taken_and_seen(fixture *f, const char *name)
     assert_false(server_has(f->server, name));
 }
 
-static void a_key_whose_sidecars_lie_elsewhere_is_invalid(void **state)
+TEST_ON(a_key_whose_sidecars_lie_elsewhere_is_invalid, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open_connected(f, LONG_LEASE_MS);
     expect_refused(f, "a}b");
     expect_refused(f, "{}x");
@@ -84,20 +82,16 @@ static void a_key_whose_sidecars_lie_elsewhere_is_invalid(void **state)
 }
 
 /* The key counts, not the name: a prefix with a tag puts all of them into one slot. */
-static void a_prefix_with_a_tag_makes_every_name_valid(void **state)
+TEST_ON(a_prefix_with_a_tag_makes_every_name_valid, fixture *f)
 {
-    fixture *f = *state;
-
     f->config.key_prefix = "{app}:";
     fixture_open(f, LONG_LEASE_MS);
     expect_taken_and_seen(f, "a}b");
     expect_taken_and_seen(f, "{}x");
 }
 
-static void without_a_prefix_the_name_is_the_key(void **state)
+TEST_ON(without_a_prefix_the_name_is_the_key, fixture *f)
 {
-    fixture *f = *state;
-
     f->config.key_prefix = "";
     fixture_open_connected(f, LONG_LEASE_MS);
     expect_refused(f, "{}x");
@@ -105,26 +99,12 @@ static void without_a_prefix_the_name_is_the_key(void **state)
 }
 
 /* Without a cluster there are no slots. */
-static void a_server_outside_a_cluster_takes_all_names(void **state)
+TEST_WITH(a_server_outside_a_cluster_takes_all_names, fixture_setup, fixture_teardown, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open(f, LONG_LEASE_MS);
     expect_taken_and_seen(f, "a}b");
     expect_taken_and_seen(f, "{}x");
     expect_taken_and_seen(f, "a{b");
 }
 
-#define ON_A_CLUSTER(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        ON_A_CLUSTER(a_key_whose_sidecars_lie_elsewhere_is_invalid),
-        ON_A_CLUSTER(a_prefix_with_a_tag_makes_every_name_valid),
-        ON_A_CLUSTER(without_a_prefix_the_name_is_the_key),
-        cmocka_unit_test_setup_teardown(a_server_outside_a_cluster_takes_all_names, fixture_setup, fixture_teardown),
-    };
-
-    return cmocka_run_group_tests_name("cluster", tests, NULL, NULL);
-}
+TESTS(setup, teardown)

@@ -66,10 +66,8 @@ static bool short_call_succeeds(void *arg)
 }
 
 /* No single call has the time to connect, but together they have. */
-static void short_calls_connect_in_the_end(void **state)
+TEST_ON(short_calls_connect_in_the_end, fixture *f)
 {
-    fixture *f = *state;
-
     for (int i = 0; i < 3; i++) {
         script_server *net = open_and_cut(f);
 
@@ -103,10 +101,8 @@ static bool some_calls_were_made(void *arg)
 }
 
 /* The time of one call is over, but not that of the others that wait for the same connection. */
-static void a_short_call_does_not_fail_others(void **state)
+TEST_ON(a_short_call_does_not_fail_others, fixture *f)
 {
-    fixture *f = *state;
-
     for (int i = 0; i < 3; i++) {
         script_server *net = open_and_cut(f);
         struct hurry hurry = {.rt = f->rt};
@@ -184,14 +180,13 @@ static void open_it(void *arg)
     opening->status = open_status(opening->url, &config, &opening->rt);
 }
 
-static void a_full_backlog_is_waited_for(void **state)
+TEST_WITH(a_full_backlog_is_waited_for, NULL, NULL, void *none)
 {
     struct fillers fillers;
     server *s = stand_still(&fillers);
     struct opening opening = {.url = s->url, .connect_timeout_ms = LIMIT_MS};
     actor *opener = actor_start();
 
-    (void)state;
     actor_begin(opener, open_it, &opening);
     pause_ms(100); /* several times no room */
     assert_true(actor_busy(opener));
@@ -206,7 +201,7 @@ static void a_full_backlog_is_waited_for(void **state)
     server_stop(s);
 }
 
-static void a_backlog_that_stays_full_fails_open_in_time(void **state)
+TEST_WITH(a_backlog_that_stays_full_fails_open_in_time, NULL, NULL, void *none)
 {
     struct fillers fillers;
     server *s = stand_still(&fillers);
@@ -215,7 +210,6 @@ static void a_backlog_that_stays_full_fails_open_in_time(void **state)
     int64_t took;
     dibs_runtime *rt;
 
-    (void)state;
     assert_status(DIBS_UNAVAILABLE, open_status(s->url, &config, &rt));
     took = now_ms() - begin;
     assert_that(took >= 300 - 1 && took <= 300 + SLACK_MS, "%" PRId64 " ms", took);
@@ -263,7 +257,7 @@ void freeaddrinfo(struct addrinfo *list)
 }
 
 /* The first address of a name never answers, because its backlog is full. */
-static void a_silent_address_leaves_time_for_the_second(void **state)
+TEST_WITH(a_silent_address_leaves_time_for_the_second, NULL, NULL, void *none)
 {
     server *s = server_start(&(server_options){.tcp = true});
     struct sockaddr_in silent = {.sin_family = AF_INET, .sin_port = htons((uint16_t)s->port)};
@@ -273,7 +267,6 @@ static void a_silent_address_leaves_time_for_the_second(void **state)
     dibs_runtime *rt;
     char url[64];
 
-    (void)state;
     silent.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
     assert_int_equal(bind(listener, (struct sockaddr *)&silent, sizeof silent), 0);
     assert_int_equal(listen(listener, 0), 0);
@@ -307,9 +300,8 @@ static void open_at_one_that_hangs_up(bool tcp)
 }
 
 /* A server that expects TLS hangs up like this, unless it has answered before, or listens on a Unix socket. */
-static void a_server_that_hangs_up_in_silence_may_expect_tls(void **state)
+TEST_ON(a_server_that_hangs_up_in_silence_may_expect_tls, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path, .tcp = true});
     dibs_owner owner;
 
@@ -328,18 +320,4 @@ static void a_server_that_hangs_up_in_silence_may_expect_tls(void **state)
     script_server_stop(net);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(short_calls_connect_in_the_end),
-        TEST(a_short_call_does_not_fail_others),
-        cmocka_unit_test(a_full_backlog_is_waited_for),
-        cmocka_unit_test(a_backlog_that_stays_full_fails_open_in_time),
-        cmocka_unit_test(a_silent_address_leaves_time_for_the_second),
-        TEST(a_server_that_hangs_up_in_silence_may_expect_tls),
-    };
-
-    return cmocka_run_group_tests_name("connecting", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

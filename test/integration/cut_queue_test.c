@@ -133,7 +133,7 @@ static void cut_the_ask_of_one_that_waits(scene *s, script_rule rule)
     expect_nothing_left(s);
 }
 
-static void an_ask_that_queues_may_be_cut_at_any_byte(void **state)
+TEST(an_ask_that_queues_may_be_cut_at_any_byte)
 {
     scene s = scene_open(*state, 0);
 
@@ -163,7 +163,7 @@ static void cut_the_ask_of_one_that_gives_up(scene *s, script_rule rule)
     expect_nothing_left(s);
 }
 
-static void an_ask_that_gives_up_may_be_cut_at_any_byte(void **state)
+TEST(an_ask_that_gives_up_may_be_cut_at_any_byte)
 {
     scene s = scene_open(*state, 0);
 
@@ -204,7 +204,7 @@ static void cut_the_ask_of_a_fair_one(scene *s, script_rule rule)
     expect_nothing_left(s);
 }
 
-static void a_fair_ask_may_be_cut_at_any_byte(void **state)
+TEST(a_fair_ask_may_be_cut_at_any_byte)
 {
     scene s = scene_open(*state, 0);
 
@@ -248,7 +248,7 @@ static void cut_the_release_for_another_process(scene *s, script_rule rule)
     expect_nothing_left(s);
 }
 
-static void a_release_for_another_process_may_be_cut_at_any_byte(void **state)
+TEST(a_release_for_another_process_may_be_cut_at_any_byte)
 {
     scene s = scene_open(*state, 0);
 
@@ -277,7 +277,7 @@ static void cut_the_requeue(scene *s, script_rule rule)
     expect_nothing_left(s);
 }
 
-static void a_release_that_asks_again_may_be_cut_at_any_byte(void **state)
+TEST(a_release_that_asks_again_may_be_cut_at_any_byte)
 {
     scene s = scene_open(*state, DIBS_NO_HANDOFF);
 
@@ -305,7 +305,7 @@ static void cut_the_requeue_behind_another(scene *s, script_rule rule)
     expect_nothing_left(s);
 }
 
-static void a_release_that_asks_behind_another_may_be_cut_at_any_byte(void **state)
+TEST(a_release_that_asks_behind_another_may_be_cut_at_any_byte)
 {
     scene s = scene_open(*state, DIBS_NO_HANDOFF);
 
@@ -325,7 +325,7 @@ static void begin_waiting_there(scene *s)
 }
 
 /* The push does not reach the waiter; when it listens again, it asks. */
-static void a_grant_message_may_be_cut_at_any_byte(void **state)
+TEST(a_grant_message_may_be_cut_at_any_byte)
 {
     scene s = scene_open(*state, 0);
     size_t count = 0;
@@ -349,7 +349,7 @@ static void a_grant_message_may_be_cut_at_any_byte(void **state)
 }
 
 /* All connections break while a grant is on its way, so the waiter cannot ask over the old one either. */
-static void a_grant_survives_when_every_connection_breaks(void **state)
+TEST(a_grant_survives_when_every_connection_breaks)
 {
     scene s = scene_open(*state, 0);
 
@@ -379,7 +379,7 @@ static bool listens_or_gave_up(void *arg)
 /*
  * A waiter gave up while its grant was on its way, and then receives all or part of the push: the grant is given back.
  */
-static void a_grant_that_nobody_waits_for_is_given_back_though_cut(void **state)
+TEST(a_grant_that_nobody_waits_for_is_given_back_though_cut)
 {
     scene s = scene_open(*state, 0);
     unsigned queued = 0;
@@ -407,21 +407,4 @@ static void a_grant_that_nobody_waits_for_is_given_back_though_cut(void **state)
     scene_close(&s);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(an_ask_that_queues_may_be_cut_at_any_byte),
-        TEST(an_ask_that_gives_up_may_be_cut_at_any_byte),
-        TEST(a_fair_ask_may_be_cut_at_any_byte),
-        TEST(a_release_for_another_process_may_be_cut_at_any_byte),
-        TEST(a_release_that_asks_again_may_be_cut_at_any_byte),
-        TEST(a_release_that_asks_behind_another_may_be_cut_at_any_byte),
-        TEST(a_grant_message_may_be_cut_at_any_byte),
-        TEST(a_grant_survives_when_every_connection_breaks),
-        TEST(a_grant_that_nobody_waits_for_is_given_back_though_cut),
-    };
-
-    return cmocka_run_group_tests_name("cut queue", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

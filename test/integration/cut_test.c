@@ -111,12 +111,12 @@ static void cut_everywhere(fixture *f, cut_function *cut)
     script_server_stop(net);
 }
 
-static void an_acquire_may_be_cut_at_any_byte(void **state)
+TEST(an_acquire_may_be_cut_at_any_byte)
 {
     cut_everywhere(*state, cut_acquire);
 }
 
-static void a_release_may_be_cut_at_any_byte(void **state)
+TEST(a_release_may_be_cut_at_any_byte)
 {
     cut_everywhere(*state, cut_release);
 }
@@ -129,10 +129,9 @@ static bool is_connected(void *rt)
 }
 
 /* The reply hangs instead: the timeout ends the call. */
-static void a_reply_that_hangs_ends_at_the_timeout(void **state)
+TEST_ON(a_reply_that_hangs_ends_at_the_timeout, fixture *f)
 {
     static const script_action actions[] = {SCRIPT_TRUNCATE_HANG, SCRIPT_STALL_REPLY, SCRIPT_STALL_REQUEST};
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     dibs_config config = {.lease_ms = SCRIPT_LEASE_MS, .command_timeout_ms = 300};
     dibs_runtime *rt = open_url(script_server_url(net), &config);
@@ -157,9 +156,8 @@ static void a_reply_that_hangs_ends_at_the_timeout(void **state)
 }
 
 /* The ask of a waiter is kept back by the network and arrives when the waiter has long given up. */
-static void a_late_ask_leaves_nothing(void **state)
+TEST_ON(a_late_ask_leaves_nothing, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     dibs_config config = {.lease_ms = SCRIPT_LEASE_MS, .command_timeout_ms = 200, .connect_timeout_ms = 200};
     dibs_runtime *rt = open_url(script_server_url(net), &config);
@@ -182,16 +180,4 @@ static void a_late_ask_leaves_nothing(void **state)
     script_server_stop(net);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(an_acquire_may_be_cut_at_any_byte),
-        TEST(a_release_may_be_cut_at_any_byte),
-        TEST(a_reply_that_hangs_ends_at_the_timeout),
-        TEST(a_late_ask_leaves_nothing),
-    };
-
-    return cmocka_run_group_tests_name("cut", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

@@ -72,7 +72,7 @@ static script_server *start_answering(fixture *f, const char *answer)
     return net;
 }
 
-static void each_first_acquire_waits_for_the_disk(void **state)
+TEST(each_first_acquire_waits_for_the_disk)
 {
     script_server *net = start_answering(*state, SAYS_YES);
     dibs_runtime *rt = open_url(script_server_url(net), &durable);
@@ -93,9 +93,8 @@ static void each_first_acquire_waits_for_the_disk(void **state)
 
 /* With appendfsync no the server never tells that a grant is on its disk: no lock is granted, and the doctor says so.
  */
-static void durable_needs_a_server_that_writes_to_its_disk(void **state)
+TEST_ON(durable_needs_a_server_that_writes_to_its_disk, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = start_answering(f, SAYS_YES);
     dibs_runtime *rt = open_url(script_server_url(net), &durable);
 
@@ -110,9 +109,8 @@ static void durable_needs_a_server_that_writes_to_its_disk(void **state)
 }
 
 /* The reply is held back: the server has granted the lock, and the call has not returned. */
-static void a_lock_is_not_held_before_it_is_on_the_disk(void **state)
+TEST_ON(a_lock_is_not_held_before_it_is_on_the_disk, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = start_answering(f, SAYS_YES);
     dibs_runtime *rt = open_url(script_server_url(net), &durable);
     actor *thread = actor_start();
@@ -140,7 +138,7 @@ static void expect_given_back(fixture *f, dibs_runtime *rt, dibs_status status, 
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
 }
 
-static void a_grant_that_does_not_reach_the_disk_is_given_back(void **state)
+TEST(a_grant_that_does_not_reach_the_disk_is_given_back)
 {
     fixture *f = *state;
     script_server *net = start_answering(f, SAYS_YES);
@@ -205,20 +203,19 @@ static void expect_pushed_grant_on_disk(fixture *f, uint32_t flags)
     script_server_stop(net);
 }
 
-static void a_pushed_grant_waits_for_the_disk(void **state)
+TEST(a_pushed_grant_waits_for_the_disk)
 {
     expect_pushed_grant_on_disk(*state, 0);
 }
 
-static void a_fair_grant_waits_for_the_disk(void **state)
+TEST(a_fair_grant_waits_for_the_disk)
 {
     expect_pushed_grant_on_disk(*state, DIBS_FAIR);
 }
 
 /* The fixture's server has no replica. */
-static void an_acquire_waits_for_replicas_and_the_disk(void **state)
+TEST_ON(an_acquire_waits_for_replicas_and_the_disk, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = start_answering(f, SAYS_YES);
     dibs_config config = durable;
 
@@ -256,7 +253,7 @@ static void answer_as_member(script_server *net, size_t i, const char *answer)
 }
 
 /* A master whose disk does not keep up costs only its vote; two of three are too many. */
-static void a_member_votes_only_for_what_is_on_its_disk(void **state)
+TEST_WITH(a_member_votes_only_for_what_is_on_its_disk, NULL, NULL, void *none)
 {
     server *servers[MEMBERS];
     script_server *nets[MEMBERS];
@@ -264,7 +261,6 @@ static void a_member_votes_only_for_what_is_on_its_disk(void **state)
     dibs_config config = durable;
     dibs_runtime *rt;
 
-    (void)state;
     for (size_t i = 0; i < MEMBERS; i++) {
         servers[i] = server_start(NULL);
         nets[i] = script_server_start(&(script_options){.backend = servers[i]->socket_path});
@@ -303,17 +299,14 @@ static void expect_not_opened(const char *url, dibs_status status, const char *w
 }
 
 /* A server without an append-only file, or one that is too old, which is reported in other words. */
-static void durable_is_refused_by_a_server_without_an_append_only_file(void **state)
+TEST_ON(durable_is_refused_by_a_server_without_an_append_only_file, fixture *f)
 {
-    fixture *f = *state;
-
     expect_not_opened(f->server->url, DIBS_STORE_ERROR,
                       tells_of_disk(f->server) ? "it has no append-only file" : TOO_OLD);
 }
 
-static void durable_needs_the_right_to_waitaof(void **state)
+TEST_ON(durable_needs_the_right_to_waitaof, fixture *f)
 {
-    fixture *f = *state;
     char url[200];
 
     snprintf(url, sizeof url, "unix://u:pw@%s", f->server->socket_path);
@@ -326,9 +319,8 @@ static void durable_needs_the_right_to_waitaof(void **state)
 }
 
 /* Existing holds are kept; new ones are not granted. */
-static void durable_ends_when_the_append_only_file_is_switched_off(void **state)
+TEST_ON(durable_ends_when_the_append_only_file_is_switched_off, fixture *f)
 {
-    fixture *f = *state;
     server *s = server_start(&(server_options){.config = APPEND_ONLY});
     dibs_runtime *rt;
 
@@ -416,11 +408,10 @@ static void grant_and_fail(server *s)
     assert_int_equal(told, 'y');
 }
 
-static void a_durable_grant_outlives_its_machine(void **state)
+TEST_WITH(a_durable_grant_outlives_its_machine, NULL, NULL, void *none)
 {
     char shim[4096];
 
-    (void)state;
     snprintf(shim, sizeof shim, "%s", program_path("disk.so"));
     server *s = server_start(&(server_options){.config = APPEND_ONLY, .preload = shim});
     if (!tells_of_disk(s)) {
@@ -437,24 +428,4 @@ static void a_durable_grant_outlives_its_machine(void **state)
     server_stop(s);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(each_first_acquire_waits_for_the_disk),
-        TEST(durable_needs_a_server_that_writes_to_its_disk),
-        TEST(a_lock_is_not_held_before_it_is_on_the_disk),
-        TEST(a_grant_that_does_not_reach_the_disk_is_given_back),
-        TEST(a_pushed_grant_waits_for_the_disk),
-        TEST(a_fair_grant_waits_for_the_disk),
-        TEST(an_acquire_waits_for_replicas_and_the_disk),
-        cmocka_unit_test(a_member_votes_only_for_what_is_on_its_disk),
-        TEST(durable_is_refused_by_a_server_without_an_append_only_file),
-        TEST(durable_needs_the_right_to_waitaof),
-        TEST(durable_ends_when_the_append_only_file_is_switched_off),
-        cmocka_unit_test(a_durable_grant_outlives_its_machine),
-    };
-
-    return cmocka_run_group_tests_name("durable", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

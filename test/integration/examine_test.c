@@ -25,11 +25,10 @@ static void expect(dibs_runtime *rt, const char *subject, dibs_verdict verdict, 
 
 /* -------------------------------------------------------------------- the order */
 
-static void examine_reports_subjects_in_order(void **state)
+TEST_ON(examine_reports_subjects_in_order, fixture *f)
 {
     static const char *const subjects[] = {"connection", "version", "role",     "eviction", "persistence", "replicas",
                                            "clock",      "rights",  "commands", "tracking", "round trip"};
-    fixture *f = *state;
 
     fixture_open(f, LONG_LEASE_MS);
     const findings *found = findings_of(f->rt);
@@ -48,10 +47,8 @@ static void examine_reports_subjects_in_order(void **state)
     expect_works(f, f->rt, "a");
 }
 
-static void examine_refuses_wrong_arguments(void **state)
+TEST_ON(examine_refuses_wrong_arguments, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_INVALID, dibs_examine(f->rt, NULL, NULL));
     assert_status(DIBS_INVALID, dibs_examine(NULL, NULL, NULL));
@@ -84,9 +81,8 @@ static void stop_using_it(const dibs_finding *finding, void *arg)
         use_it(finding, arg);
 }
 
-static void an_examine_callback_may_use_the_runtime(void **state)
+TEST_ON(an_examine_callback_may_use_the_runtime, fixture *f)
 {
-    fixture *f = *state;
     struct user user = {.count = 0};
 
     fixture_open(f, LONG_LEASE_MS);
@@ -95,21 +91,18 @@ static void an_examine_callback_may_use_the_runtime(void **state)
     assert_int_equal(user.count, 3);
 }
 
-static void a_store_in_memory_is_examined_too(void **state)
+TEST_WITH(a_store_in_memory_is_examined_too, NULL, NULL, void *none)
 {
     dibs_runtime *rt = open_url("mem:", NULL);
 
-    (void)state;
     assert_string_equal(findings_expect(findings_of(rt), "connection", OK, "inside this process")->server, "mem:");
     dibs_close(rt);
 }
 
 /* --------------------------------------------------------------- the connection */
 
-static void examine_reports_an_absent_server(void **state)
+TEST_ON(examine_reports_an_absent_server, fixture *f)
 {
-    fixture *f = *state;
-
     f->config.connect_timeout_ms = f->config.command_timeout_ms = LIMIT_MS; /* what is killed refuses at once */
     fixture_open(f, LONG_LEASE_MS);
     server_kill(f->server);
@@ -120,9 +113,8 @@ static void examine_reports_an_absent_server(void **state)
     expect(f->rt, "connection", OK, "answers");
 }
 
-static void examine_reports_a_connection_that_breaks(void **state)
+TEST_ON(examine_reports_a_connection_that_breaks, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     dibs_runtime *rt = open_url(script_server_url(net), NULL);
 
@@ -138,9 +130,8 @@ static bool is_told_of_silence(void *rt)
     return findings_find(findings_of(rt), "connection", BAD, "did not answer in time") != NULL;
 }
 
-static void examine_reports_a_silent_server(void **state)
+TEST_ON(examine_reports_a_silent_server, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     dibs_runtime *rt =
         open_url(script_server_url(net), &(dibs_config){.connect_timeout_ms = 300, .command_timeout_ms = 200});
@@ -172,7 +163,7 @@ static void expect_of_info(fixture *f, const char *info, const char *subject, di
     script_server_stop(net);
 }
 
-static void examine_judges_server_versions(void **state)
+TEST_ON(examine_judges_server_versions, fixture *f)
 {
     static const struct {
         const char *info;
@@ -194,25 +185,21 @@ static void examine_judges_server_versions(void **state)
         {"redis_version:7.2.4\r\nvalkey_version:7.2.5\r\n", OK, "Valkey 7.2.5."},
         {"", WARN, "version is not known: INFO does not say so"},
     };
-    fixture *f = *state;
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         expect_of_info(f, rows[i].info, "version", rows[i].verdict, rows[i].words);
 }
 
-static void examine_reports_a_failing_disk(void **state)
+TEST_ON(examine_reports_a_failing_disk, fixture *f)
 {
-    fixture *f = *state;
-
     expect_of_info(f, "aof_enabled:1\r\naof_last_write_status:err\r\n", "persistence", BAD, "append-only file failed");
     expect_of_info(f, "aof_enabled:0\r\nrdb_last_bgsave_status:err\r\n", "persistence", WARN, "no append-only file");
     server_do(f->server, "CONFIG SET save %s", "60 1");
     expect_of_info(f, "aof_enabled:0\r\nrdb_last_bgsave_status:err\r\n", "persistence", BAD, "last snapshot failed");
 }
 
-static void examine_reports_a_replica(void **state)
+TEST_ON(examine_reports_a_replica, fixture *f)
 {
-    fixture *f = *state;
     server *master = server_start(&(server_options){.tcp = true});
     char words[32];
 
@@ -226,9 +213,8 @@ static void examine_reports_a_replica(void **state)
     server_stop(master);
 }
 
-static void examine_reports_eviction(void **state)
+TEST_ON(examine_reports_eviction, fixture *f)
 {
-    fixture *f = *state;
     char text[32];
 
     fixture_open(f, LONG_LEASE_MS);
@@ -257,10 +243,8 @@ static void keep_nothing(server *s)
     server_do(s, "CONFIG SET save %s", "");
 }
 
-static void examine_reports_what_a_restart_forgets(void **state)
+TEST_ON(examine_reports_what_a_restart_forgets, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open(f, LONG_LEASE_MS);
     expect(f->rt, "persistence", WARN, "no append-only file and no snapshot");
     server_do(f->server, "CONFIG SET save %s", "60 1");
@@ -285,14 +269,13 @@ static bool has_replica(void *arg)
     return online;
 }
 
-static void examine_compares_replicas_with_min_replicas(void **state)
+TEST_WITH(examine_compares_replicas_with_min_replicas, NULL, NULL, void *none)
 {
     server *master = server_start(&(server_options){.tcp = true, .config = "repl-diskless-sync-delay 0"});
     server *replica = server_start(NULL);
     dibs_runtime *alone = open_url(master->url, NULL),
                  *careful = open_url(master->url, &(dibs_config){.min_replicas = 1});
 
-    (void)state;
     expect(alone, "replicas", OK, "no replicas");
     expect(careful, "replicas", BAD, "so no lock is granted");
     server_do(replica, "REPLICAOF 127.0.0.1 %d", master->port);
@@ -307,9 +290,8 @@ static void examine_compares_replicas_with_min_replicas(void **state)
 
 /* ----------------------------------------------------------- clock, round trip, told */
 
-static void examine_reports_a_clock_that_differs(void **state)
+TEST_ON(examine_reports_a_clock_that_differs, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     dibs_runtime *rt = open_url(script_server_url(net), NULL);
 
@@ -343,9 +325,8 @@ static dibs_runtime *open_by(const script_server *net, uint32_t lease_ms)
         &(dibs_config){.lease_ms = lease_ms, .connect_timeout_ms = LIMIT_MS / 4, .command_timeout_ms = LIMIT_MS / 4});
 }
 
-static void examine_reports_a_distant_server(void **state)
+TEST_ON(examine_reports_a_distant_server, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     dibs_runtime *hasty = open_by(net, 25), *brisk = open_by(net, 120), *patient = open_by(net, LONG_LEASE_MS);
 
@@ -359,10 +340,8 @@ static void examine_reports_a_distant_server(void **state)
     script_server_stop(net);
 }
 
-static void examine_reports_whether_changes_are_told(void **state)
+TEST_ON(examine_reports_whether_changes_are_told, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open(f, LONG_LEASE_MS);
     expect(f->rt, "tracking", OK, "can tell at once");
     assert_status(DIBS_OK, dibs_lock(f->rt, "a"));
@@ -371,9 +350,8 @@ static void examine_reports_whether_changes_are_told(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "a"));
 }
 
-static void examine_notices_a_proxy_that_swallows_changes(void **state)
+TEST_ON(examine_notices_a_proxy_that_swallows_changes, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     dibs_runtime *rt = open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS});
 
@@ -443,10 +421,9 @@ static bool is_told(server *s, const char *right, bool opens)
 }
 
 /* doc/ACCOUNTS.md: the rule is enough, and each missing right is reported with its remedy. */
-static void examine_reports_each_missing_right(void **state)
+TEST_ON(examine_reports_each_missing_right, fixture *f)
 {
     static document_row rows[ROWS_MOST];
-    fixture *f = *state;
     char rule[RULE_SIZE], less[RULE_SIZE], right[64];
     size_t count = document_table("doc/ACCOUNTS.md", "One server", rows, ROWS_MOST);
     bool good = true;
@@ -461,13 +438,12 @@ static void examine_reports_each_missing_right(void **state)
     assert_true(good);
 }
 
-static void a_server_that_runs_no_script_is_bad(void **state)
+TEST_ON(a_server_that_runs_no_script_is_bad, fixture *f)
 {
     static const struct {
         const char *lacks;
         bool none;
     } cases[] = {{"-eval", false}, {"-evalsha", false}, {"-eval -evalsha", true}};
-    fixture *f = *state;
     char url[200], rule[100];
 
     snprintf(url, sizeof url, "unix://locks:pw@%s", f->server->socket_path);
@@ -483,9 +459,8 @@ static void a_server_that_runs_no_script_is_bad(void **state)
 }
 
 /* A key_prefix and the path of a socket may have any bytes: what a finding shows of them can't drive a terminal. */
-static void findings_are_lines_whatever_they_name(void **state)
+TEST_ON(findings_are_lines_whatever_they_name, fixture *f)
 {
-    fixture *f = *state;
     char path[200], url[300];
     dibs_runtime *rt;
 
@@ -501,9 +476,8 @@ static void findings_are_lines_whatever_they_name(void **state)
     unlink(path);
 }
 
-static void examine_works_with_the_smallest_account(void **state)
+TEST_ON(examine_works_with_the_smallest_account, fixture *f)
 {
-    fixture *f = *state;
     char rule[RULE_SIZE], command[RULE_SIZE + 100], url[200];
 
     document_block("doc/ACCOUNTS.md", "One server", "ACL SETUSER locks on >PASSWORD", rule, sizeof rule);
@@ -536,14 +510,13 @@ static void examine_works_with_the_smallest_account(void **state)
     dibs_close(rt);
 }
 
-static void examine_reports_each_missing_command(void **state)
+TEST_WITH(examine_reports_each_missing_command, NULL, NULL, void *none)
 {
     static const struct {
         const char *command;
         dibs_verdict verdict;
     } rows[] = {{"MGET", BAD}, {"PUBLISH", WARN}, {"HKEYS", WARN}, {"SCAN", WARN}, {"SUBSCRIBE", WARN}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char config[64], words[64];
         snprintf(config, sizeof config, "rename-command %s \"\"", rows[i].command);
@@ -559,34 +532,4 @@ static void examine_reports_each_missing_command(void **state)
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(examine_reports_subjects_in_order),
-        TEST(examine_refuses_wrong_arguments),
-        TEST(an_examine_callback_may_use_the_runtime),
-        cmocka_unit_test(a_store_in_memory_is_examined_too),
-        TEST(examine_reports_an_absent_server),
-        TEST(examine_reports_a_connection_that_breaks),
-        TEST(examine_reports_a_silent_server),
-        TEST(examine_judges_server_versions),
-        TEST(examine_reports_a_failing_disk),
-        TEST(examine_reports_a_replica),
-        TEST(examine_reports_eviction),
-        TEST(examine_reports_what_a_restart_forgets),
-        cmocka_unit_test(examine_compares_replicas_with_min_replicas),
-        TEST(examine_reports_a_clock_that_differs),
-        TEST(examine_reports_a_distant_server),
-        TEST(examine_reports_whether_changes_are_told),
-        TEST(examine_notices_a_proxy_that_swallows_changes),
-        TEST(examine_reports_each_missing_right),
-        TEST(a_server_that_runs_no_script_is_bad),
-        TEST(findings_are_lines_whatever_they_name),
-        TEST(examine_works_with_the_smallest_account),
-        cmocka_unit_test(examine_reports_each_missing_command),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

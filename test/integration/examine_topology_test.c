@@ -34,13 +34,12 @@ static bool take_lock(const char *name, const dibs_owner *owner, void *arg)
 
 /* ------------------------------------------------------------------- sentinels */
 
-static void examine_reports_sentinels_that_disagree(void **state)
+TEST(examine_reports_sentinels_that_disagree)
 {
     sentinels *s = sentinels_start(NULL);
     dibs_runtime *rt = open_url(s->url, &(dibs_config){.connect_timeout_ms = 3000});
     char address[32];
 
-    (void)state;
     const findings *found = findings_of(rt);
     snprintf(address, sizeof address, "127.0.0.1:%d", s->data[0]->port);
     assert_string_equal(findings_expect(found, "role", OK, "master")->server, address);
@@ -54,12 +53,11 @@ static void examine_reports_sentinels_that_disagree(void **state)
     sentinels_stop(s);
 }
 
-static void examine_reports_a_sentinel_that_names_another_master(void **state)
+TEST(examine_reports_a_sentinel_that_names_another_master)
 {
     sentinels *s = sentinels_start(NULL);
     dibs_runtime *rt = open_url(s->url, &(dibs_config){.connect_timeout_ms = 3000});
 
-    (void)state;
     server_do(s->sentinels[2], "SENTINEL REMOVE " SENTINEL_MASTER);
     findings_expect(findings_of(rt), "sentinels", WARN, "does not know that name");
     server_do(s->sentinels[2], "SENTINEL MONITOR " SENTINEL_MASTER " 127.0.0.1 %d 2", s->data[1]->port);
@@ -68,14 +66,13 @@ static void examine_reports_a_sentinel_that_names_another_master(void **state)
     sentinels_stop(s);
 }
 
-static void examine_warns_of_a_single_sentinel(void **state)
+TEST(examine_warns_of_a_single_sentinel)
 {
     server *master = server_start(&(server_options){.tcp = true}),
            *other = server_start(&(server_options){.tcp = true});
     server *sentinel = sentinel_start(master);
     dibs_runtime *rt = open_url(sentinel->url, NULL);
 
-    (void)state;
     const findings *found = findings_of(rt);
     findings_expect(found, "sentinels", WARN, "There is 1 sentinel:");
     findings_expect(found, "replicas", WARN, "no replica");
@@ -114,13 +111,12 @@ static void lose_a_slot(cluster *c)
     cluster_await_ok(c);
 }
 
-static void examine_reports_the_nodes_of_a_cluster(void **state)
+TEST(examine_reports_the_nodes_of_a_cluster)
 {
     cluster *c = cluster_start(&(cluster_options){.config = "cluster-require-full-coverage no"});
     dibs_runtime *rt = open_url(c->url, NULL);
     size_t servers = 0;
 
-    (void)state;
     const findings *found = findings_of(rt);
     findings_expect(found, "cluster", OK, "Each slot has a master; there are 3 masters");
     findings_expect(found, "replicas", WARN, "no replica");
@@ -158,14 +154,13 @@ static int stop_shared(void **state)
 }
 
 /* Rights that only a cluster has use for. */
-static void examine_reports_missing_rights_on_a_cluster(void **state)
+TEST(examine_reports_missing_rights_on_a_cluster)
 {
     static const char *const names[] = {"CLUSTER SLOTS", "SPUBLISH", "PUBSUB SHARDNUMSUB", "SSUBSCRIBE"};
     static const char *const rights[] = {"cluster|slots", "spublish", "pubsub|shardnumsub", "ssubscribe"};
     cluster *c = one_master();
     char url[200], words[64];
 
-    (void)state;
     snprintf(url, sizeof url, "redis-cluster://u:pw@%s", c->url + strlen("redis-cluster://"));
     server_do(c->nodes[0], "ACL SETUSER u on >pw ~* &* +@all");
     dibs_runtime *rt = open_url(url, NULL);
@@ -179,11 +174,10 @@ static void examine_reports_missing_rights_on_a_cluster(void **state)
     dibs_close(rt);
 }
 
-static void examine_warns_of_a_quorum_of_one(void **state)
+TEST(examine_warns_of_a_quorum_of_one)
 {
     dibs_runtime *rt = open_url(one_master()->url, NULL);
 
-    (void)state;
     findings_expect(findings_of(rt), "cluster", WARN, "There is 1 master:");
     findings_expect(findings_of(rt), "replicas", WARN, "a failover forgets");
     dibs_close(rt);
@@ -198,10 +192,8 @@ static bool server_lost_its_data(void *arg)
     return findings_find(findings_of(m->rt), "quorum", WARN, "lost its data") != NULL;
 }
 
-static void examine_reports_masters_that_fail(void **state)
+TEST_WITH(examine_reports_masters_that_fail, masters_setup_3, masters_teardown, masters *m)
 {
-    masters *m = *state;
-
     m->config.connect_timeout_ms = 500;
     masters_open_connected(m, LONG_LEASE_MS);
     const findings *found = findings_of(m->rt);
@@ -230,20 +222,16 @@ static bool server_waits_for_its_vote(void *arg)
     return findings_find(findings_of(m->rt), "quorum", WARN, "does not vote for another") != NULL;
 }
 
-static void examine_reports_a_master_without_a_vote(void **state)
+TEST_WITH(examine_reports_a_master_without_a_vote, masters_setup_3, masters_teardown, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, LONG_LEASE_MS);
     server_kill(m->servers[0]);
     server_restart(m->servers[0]);
     assert_true(wait_until(server_waits_for_its_vote, m, LIMIT_MS));
 }
 
-static void examine_reports_a_master_that_keeps_data_in_part(void **state)
+TEST_WITH(examine_reports_a_master_that_keeps_data_in_part, masters_setup_3, masters_teardown, masters *m)
 {
-    masters *m = *state;
-
     server_do(m->servers[1], "CONFIG SET save %s", "60 1");
     server_do(m->servers[2], "CONFIG SET appendonly yes");
     masters_open(m, LONG_LEASE_MS);
@@ -256,24 +244,21 @@ static void examine_reports_a_master_that_keeps_data_in_part(void **state)
     server_do(m->servers[2], "CONFIG SET appendonly no");
 }
 
-static void examine_reports_masters_whose_clocks_differ(void **state)
+TEST_WITH(examine_reports_masters_whose_clocks_differ, masters_setup_5_with_clocks, masters_teardown, masters *m)
 {
-    masters *m = *state;
-
     masters_open(m, LONG_LEASE_MS);
     const findings *found = findings_of(m->rt);
     findings_expect(found, "quorum", WARN, "s apart");
     findings_expect(found, "clock", WARN, "this host's");
 }
 
-static void examine_notices_one_server_under_two_names(void **state)
+TEST(examine_notices_one_server_under_two_names)
 {
     server *one = server_start(&(server_options){.tcp = true}), *other = server_start(&(server_options){.tcp = true});
     char by_name[64];
     const char *urls[] = {one->url, other->url, by_name};
     dibs_runtime *rt;
 
-    (void)state;
     snprintf(by_name, sizeof by_name, "redis://localhost:%d", one->port);
     assert_status(DIBS_INVALID, dibs_open(&rt, &(dibs_config){.urls = urls, .url_count = 3}));
     assert_string_equal(dibs_last_error(), "urls[0] and urls[2] are the same master");
@@ -287,7 +272,7 @@ static bool is_reached_again(void *rt)
 }
 
 /* Nobody is at the last URL when the quorum is opened; then a master has that port, too. */
-static void examine_notices_a_master_that_took_the_place_of_another(void **state)
+TEST(examine_notices_a_master_that_took_the_place_of_another)
 {
     server *one = server_start(NULL), *other = server_start(NULL);
     char by_port[64];
@@ -295,7 +280,6 @@ static void examine_notices_a_master_that_took_the_place_of_another(void **state
     int port = free_port();
     dibs_runtime *rt;
 
-    (void)state;
     snprintf(by_port, sizeof by_port, "redis://127.0.0.1:%d", port);
     assert_status(DIBS_OK, open_in_time(&rt, &(dibs_config){.urls = urls, .url_count = 3}));
     server_do(one, "CONFIG SET port %d", port);
@@ -315,9 +299,8 @@ static bool has_number(void *s)
 }
 
 /* The key assigns that number to another quorum. */
-static void examine_reports_a_master_of_another_quorum(void **state)
+TEST_WITH(examine_reports_a_master_of_another_quorum, masters_setup_3, masters_teardown, masters *m)
 {
-    masters *m = *state;
     char noted[256];
 
     masters_open_connected(m, LONG_LEASE_MS);
@@ -414,39 +397,14 @@ static void expect_clone_to_wait(server *(*make)(server *master))
         server_stop(s[i]);
 }
 
-static void a_clone_by_replication_waits(void **state)
+TEST(a_clone_by_replication_waits)
 {
-    (void)state;
     expect_clone_to_wait(clone_by_replication);
 }
 
-static void a_clone_by_a_copy_of_the_disk_waits(void **state)
+TEST(a_clone_by_a_copy_of_the_disk_waits)
 {
-    (void)state;
     expect_clone_to_wait(clone_by_copy);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(examine_reports_sentinels_that_disagree),
-        cmocka_unit_test(examine_reports_a_sentinel_that_names_another_master),
-        cmocka_unit_test(examine_warns_of_a_single_sentinel),
-        cmocka_unit_test(examine_reports_the_nodes_of_a_cluster),
-        cmocka_unit_test(examine_reports_missing_rights_on_a_cluster),
-        cmocka_unit_test(examine_warns_of_a_quorum_of_one),
-        cmocka_unit_test_setup_teardown(examine_reports_masters_that_fail, masters_setup_3, masters_teardown),
-        cmocka_unit_test_setup_teardown(examine_reports_a_master_without_a_vote, masters_setup_3, masters_teardown),
-        cmocka_unit_test_setup_teardown(examine_reports_a_master_that_keeps_data_in_part, masters_setup_3,
-                                        masters_teardown),
-        cmocka_unit_test_setup_teardown(examine_reports_masters_whose_clocks_differ, masters_setup_5_with_clocks,
-                                        masters_teardown),
-        cmocka_unit_test(examine_notices_one_server_under_two_names),
-        cmocka_unit_test(examine_notices_a_master_that_took_the_place_of_another),
-        cmocka_unit_test_setup_teardown(examine_reports_a_master_of_another_quorum, masters_setup_3, masters_teardown),
-        cmocka_unit_test(a_clone_by_replication_waits),
-        cmocka_unit_test(a_clone_by_a_copy_of_the_disk_waits),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, stop_shared);
-}
+TESTS_OF(NULL, NULL, NULL, stop_shared)

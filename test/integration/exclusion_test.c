@@ -71,9 +71,8 @@ static long long sum_of_counts(const server *s)
     return sum;
 }
 
-static void processes_and_threads_exclude_each_other(void **state)
+TEST_ON(processes_and_threads_exclude_each_other, fixture *f)
 {
-    fixture *f = *state;
     process *workers[PROCESSES];
 
     prepare(f->server);
@@ -110,9 +109,9 @@ static bool count_has_moved(void *arg)
  * other, and must make progress: a lock whose holder died is free after its lease, and a dead waiter is granted
  * nothing.
  */
-static void killed_processes_neither_break_exclusion_nor_block_the_lock(void **state)
+TEST_WITH(killed_processes_neither_break_exclusion_nor_block_the_lock, fixture_setup, fixture_teardown_expiring,
+          fixture *f)
 {
-    fixture *f = *state;
     process *workers[3];
     long long before = 0;
 
@@ -135,13 +134,4 @@ static void killed_processes_neither_break_exclusion_nor_block_the_lock(void **s
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(processes_and_threads_exclude_each_other, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(killed_processes_neither_break_exclusion_nor_block_the_lock, fixture_setup,
-                                        fixture_teardown_expiring),
-    };
-
-    return cmocka_run_group_tests_name("exclusion", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

@@ -37,7 +37,7 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
     return real(thread, attributes, run, arg);
 }
 
-static void open_survives_failed_thread_creation(void **state)
+TEST(open_survives_failed_thread_creation)
 {
     fixture *f = *state;
 
@@ -132,7 +132,7 @@ static int teardown(void **state)
 }
 
 /* Each time one more is left, until there are enough. */
-static void open_survives_a_lack_of_descriptors(void **state)
+TEST(open_survives_a_lack_of_descriptors)
 {
     fixture *f = *state;
     dibs_status status = DIBS_NO_MEMORY;
@@ -185,9 +185,8 @@ static void break_connections(fixture *f, uint32_t lease_ms)
 }
 
 /* Nothing is granted, nothing hangs, nothing is lost. */
-static void reconnecting_survives_a_lack_of_descriptors(void **state)
+TEST_ON(reconnecting_survives_a_lack_of_descriptors, fixture *f)
 {
-    fixture *f = *state;
     dibs_owner owner;
     int64_t begin;
 
@@ -219,10 +218,8 @@ static void reconnecting_survives_a_lack_of_descriptors(void **state)
 }
 
 /* Without a connection for the scheduler, a lock counts as lost in time. */
-static void a_lease_without_descriptors_is_lost_in_time(void **state)
+TEST_ON(a_lease_without_descriptors_is_lost_in_time, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open(f, SAFE_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     break_connections(f, SAFE_LEASE_MS);
@@ -278,9 +275,8 @@ static void expect_push(fixture *f, process *holder, actor *waiter)
  * No descriptor for a subscription, at the first wait and when the subscription of a waiter breaks. As soon as there
  * are some again, the waiter listens.
  */
-static void a_waiter_without_descriptors_polls(void **state)
+TEST_ON(a_waiter_without_descriptors_polls, fixture *f)
 {
-    fixture *f = *state;
     process *holder = agent_start(f->server->url, LONG_LEASE_MS);
     actor *waiter = actor_start();
 
@@ -360,10 +356,8 @@ static void child_never_gets_a_thread(dibs_runtime *rt)
     dibs_close(rt);
 }
 
-static void a_child_survives_failed_thread_creation(void **state)
+TEST_ON(a_child_survives_failed_thread_creation, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     for (nth_thread = 1; nth_thread <= 2; nth_thread++) { /* that of the events, and the scheduler */
@@ -410,10 +404,8 @@ static void child_gets_descriptors_later(dibs_runtime *rt)
     child_works(rt);
 }
 
-static void a_child_survives_a_lack_of_descriptors(void **state)
+TEST_ON(a_child_survives_a_lack_of_descriptors, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     run_child(child_has_no_descriptor, f->rt);
@@ -423,20 +415,12 @@ static void a_child_survives_a_lack_of_descriptors(void **state)
     assert_int_equal(stats_of(f->rt).reconnects, 0);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(open_survives_failed_thread_creation),        TEST(open_survives_a_lack_of_descriptors),
-        TEST(reconnecting_survives_a_lack_of_descriptors), TEST(a_lease_without_descriptors_is_lost_in_time),
-        TEST(a_waiter_without_descriptors_polls),          TEST(a_child_survives_failed_thread_creation),
-        TEST(a_child_survives_a_lack_of_descriptors),
-    };
     struct rlimit limit;
 
     getrlimit(RLIMIT_NOFILE, &limit);
     limit.rlim_cur = 100;
     setrlimit(RLIMIT_NOFILE, &limit);
-    return cmocka_run_group_tests_name("exhausted", tests, NULL, NULL);
+    return test_run_all(setup, teardown, NULL, NULL);
 }

@@ -15,10 +15,9 @@
 #include "support/test.h"
 #include "support/wait.h"
 
-static void a_process_may_end_in_each_way(void **state)
+TEST_WITH(a_process_may_end_in_each_way, fixture_setup, fixture_teardown, fixture *f)
 {
     enum { WAYS = 4, TIMES = 4 };
-    fixture *f = *state;
 
     fixture_open(f, LONG_LEASE_MS);
     for (int i = 0; i < WAYS * TIMES; i++) {
@@ -96,10 +95,8 @@ static void end_and_expect(fixture *f, const char *how, unsigned kept)
     server_do(f->server, "FLUSHALL");
 }
 
-static void exit_releases_what_its_thread_holds(void **state)
+TEST_ON(exit_releases_what_its_thread_holds, fixture *f)
 {
-    fixture *f = *state;
-
     end_and_expect(f, "return", OTHER);
     end_and_expect(f, "exit", OTHER);
     end_and_expect(f, "elsewhere", MAIN);
@@ -124,10 +121,8 @@ static void keep_and_end(fixture *f, const char *how)
 }
 
 /* Nobody uses it: to leave it to the end of its lease, ten minutes, would help nobody. */
-static void exit_gives_back_what_the_process_keeps(void **state)
+TEST_ON(exit_gives_back_what_the_process_keeps, fixture *f)
 {
-    fixture *f = *state;
-
     keep_and_end(f, "kept");
     assert_true(wait_until(is_not_kept, f, LIMIT_MS));
     keep_and_end(f, "kept child");
@@ -136,10 +131,8 @@ static void exit_gives_back_what_the_process_keeps(void **state)
 }
 
 /* Its release goes to the background, and need not be sent yet. */
-static void the_locks_of_a_thread_that_has_ended_are_released_at_exit(void **state)
+TEST_ON(the_locks_of_a_thread_that_has_ended_are_released_at_exit, fixture *f)
 {
-    fixture *f = *state;
-
     for (int i = 0; i < 20; i++) {
         process *p = process_start((const char *const[]){program_path("quitter"), f->server->url, "ended", NULL});
         assert_string_equal(process_read(p), "ready");
@@ -150,30 +143,14 @@ static void the_locks_of_a_thread_that_has_ended_are_released_at_exit(void **sta
     }
 }
 
-static void an_end_other_than_exit_releases_nothing(void **state)
+TEST_ON(an_end_other_than_exit_releases_nothing, fixture *f)
 {
-    fixture *f = *state;
-
     end_and_expect(f, "at once", MAIN | OTHER);
     end_and_expect(f, "child", MAIN | OTHER);
 #ifndef TEST_UNDER_TSAN /* which keeps signals back while a thread waits in the library */
     server_do(f->server, "SET lock:held foreign PX 600000");
     end_and_expect(f, "signal", MAIN | OTHER);
 #endif
-}
-
-/* The store does not answer: the process ends nevertheless, though the command timeout is a second. */
-static void exit_does_not_wait_long_for_the_store(void **state)
-{
-    fixture *f = *state;
-    process *p = process_start((const char *const[]){program_path("quitter"), f->server->url, "return", NULL});
-
-    assert_string_equal(process_read(p), "ready");
-    server_pause(f->server);
-    process_write(p, "go");
-    assert_int_equal(process_wait(p, SLACK_MS), 0);
-    process_free(p);
-    server_resume(f->server);
 }
 
 static _Thread_local int strike_at; /* the call of the function below at which the signal comes, from now; 0: none */
@@ -223,9 +200,8 @@ static void use_until_signalled(fixture *f, int nth)
     _exit(NOT_STRUCK);
 }
 
-static void a_forked_child_may_exit_from_a_signal_in_its_first_call(void **state)
+TEST_ON(a_forked_child_may_exit_from_a_signal_in_its_first_call, fixture *f)
 {
-    fixture *f = *state;
     int status = 0;
     int struck = 0;
 
@@ -242,22 +218,17 @@ static void a_forked_child_may_exit_from_a_signal_in_its_first_call(void **state
     assert_true(struck > 0);
 }
 
-int main(void)
+/* The store does not answer: the process ends nevertheless, though the command timeout is a second. */
+TEST_ON(exit_does_not_wait_long_for_the_store, fixture *f)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_process_may_end_in_each_way, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(exit_releases_what_its_thread_holds, fixture_setup, fixture_teardown_expiring),
-        cmocka_unit_test_setup_teardown(exit_gives_back_what_the_process_keeps, fixture_setup,
-                                        fixture_teardown_expiring),
-        cmocka_unit_test_setup_teardown(the_locks_of_a_thread_that_has_ended_are_released_at_exit, fixture_setup,
-                                        fixture_teardown_expiring),
-        cmocka_unit_test_setup_teardown(an_end_other_than_exit_releases_nothing, fixture_setup,
-                                        fixture_teardown_expiring),
-        cmocka_unit_test_setup_teardown(a_forked_child_may_exit_from_a_signal_in_its_first_call, fixture_setup,
-                                        fixture_teardown_expiring),
-        cmocka_unit_test_setup_teardown(exit_does_not_wait_long_for_the_store, fixture_setup,
-                                        fixture_teardown_expiring),
-    };
+    process *p = process_start((const char *const[]){program_path("quitter"), f->server->url, "return", NULL});
 
-    return cmocka_run_group_tests_name("exit", tests, NULL, NULL);
+    assert_string_equal(process_read(p), "ready");
+    server_pause(f->server);
+    process_write(p, "go");
+    assert_int_equal(process_wait(p, SLACK_MS), 0);
+    process_free(p);
+    server_resume(f->server);
 }
+
+TESTS(fixture_setup, fixture_teardown_expiring)

@@ -58,9 +58,8 @@ static void expect_next(process *const *teams, size_t next, int member)
 }
 
 /* Each thread has its own entry, and the entries are granted in order, whatever their process. */
-static void threads_of_processes_are_served_in_order(void **state)
+TEST_ON(threads_of_processes_are_served_in_order, fixture *f)
 {
-    fixture *f = *state;
     process *teams[TEAMS];
     dibs_owner owner;
 
@@ -89,9 +88,8 @@ static void threads_of_processes_are_served_in_order(void **state)
 }
 
 /* However many plain waiters a process has, only one of them waits in the store; the others wait locally. */
-static void plain_waiters_of_a_process_are_one_entry(void **state)
+TEST_ON(plain_waiters_of_a_process_are_one_entry, fixture *f)
 {
-    fixture *f = *state;
     dibs_runtime *holder;
     actor *waiters[MEMBERS];
 
@@ -124,9 +122,8 @@ static void plain_waiters_of_a_process_are_one_entry(void **state)
 /*
  * The head of the queue has the lock before any other thread can ask for it, even one of the process that released it.
  */
-static void nobody_barges_past_the_head_of_a_fair_queue(void **state)
+TEST_ON(nobody_barges_past_the_head_of_a_fair_queue, fixture *f)
 {
-    fixture *f = *state;
     dibs_runtime *second;
     actor *waiter = actor_start();
 
@@ -151,9 +148,8 @@ static void nobody_barges_past_the_head_of_a_fair_queue(void **state)
 }
 
 /* A plain waiter queues behind a fair one of the same process: the lease is not handed over past the fair one. */
-static void a_plain_waiter_queues_behind_a_fair_one(void **state)
+TEST_ON(a_plain_waiter_queues_behind_a_fair_one, fixture *f)
 {
-    fixture *f = *state;
     actor *fairly = actor_start();
     actor *plainly = actor_start();
 
@@ -179,10 +175,9 @@ static void a_plain_waiter_queues_behind_a_fair_one(void **state)
 }
 
 /* The key expired instead of being released: the next ask serves the head, and a waiter finds out by itself. */
-static void nobody_barges_past_the_head_when_a_lease_ends(void **state)
+TEST_ON(nobody_barges_past_the_head_when_a_lease_ends, fixture *f)
 {
     static const dibs_lock_options fixed = {.flags = DIBS_FIXED_LEASE, .lease_ms = SAFE_LEASE_MS};
-    fixture *f = *state;
     process *agent;
     dibs_status status;
 
@@ -211,9 +206,8 @@ static void nobody_barges_past_the_head_when_a_lease_ends(void **state)
 
 /* ---------------------------------------------------- waiters that are gone */
 
-static void a_fair_waiter_that_died_is_passed_over(void **state)
+TEST_ON(a_fair_waiter_that_died_is_passed_over, fixture *f)
 {
-    fixture *f = *state;
     process *agents[4];
 
     fixture_open(f, LONG_LEASE_MS);
@@ -239,9 +233,8 @@ static void a_fair_waiter_that_died_is_passed_over(void **state)
 }
 
 /* A waiter in the middle of the queue runs out of time and leaves: the others keep their order. */
-static void a_fair_waiter_that_gave_up_leaves(void **state)
+TEST_ON(a_fair_waiter_that_gave_up_leaves, fixture *f)
 {
-    fixture *f = *state;
     process *agents[3];
 
     fixture_open(f, LONG_LEASE_MS);
@@ -269,19 +262,4 @@ static void a_fair_waiter_that_gave_up_leaves(void **state)
     queue_assert_gone(f->server, "x");
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(threads_of_processes_are_served_in_order),
-        TEST(plain_waiters_of_a_process_are_one_entry),
-        TEST(nobody_barges_past_the_head_of_a_fair_queue),
-        TEST(a_plain_waiter_queues_behind_a_fair_one),
-        TEST(nobody_barges_past_the_head_when_a_lease_ends),
-        TEST(a_fair_waiter_that_died_is_passed_over),
-        TEST(a_fair_waiter_that_gave_up_leaves),
-    };
-
-    return cmocka_run_group_tests_name("fair", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

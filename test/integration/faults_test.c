@@ -28,21 +28,19 @@ static void expect_no_open(dibs_status expected, const char *url, const char *wo
 
 /* ------------------------------------------------------ no server answers */
 
-static void open_fails_where_no_server_listens(void **state)
+TEST_WITH(open_fails_where_no_server_listens, NULL, NULL, void *none)
 {
-    (void)state;
     expect_no_open(DIBS_UNAVAILABLE, "unix:///nonexistent/redis.sock", "/nonexistent/redis.sock");
     expect_no_open(DIBS_UNAVAILABLE, "redis://127.0.0.1:1", "127.0.0.1");
     expect_no_open(DIBS_UNAVAILABLE, "redis://nobody.invalid:1", "nobody.invalid");
 }
 
-static void open_fails_in_time_at_a_silent_server(void **state)
+TEST_WITH(open_fails_in_time_at_a_silent_server, NULL, NULL, void *none)
 {
     script_server *mute = script_server_start(&(script_options){.tcp = true});
     int64_t begin = now_ms();
     dibs_runtime *rt;
 
-    (void)state;
     assert_status(DIBS_UNAVAILABLE,
                   open_status(script_server_url(mute),
                               &(dibs_config){.connect_timeout_ms = 300, .command_timeout_ms = 300}, &rt));
@@ -89,9 +87,8 @@ static const struct stranger {
      NULL},
 };
 
-static void open_fails_at_what_is_no_redis_server(void **state)
+TEST_WITH(open_fails_at_what_is_no_redis_server, NULL, NULL, void *none)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof strangers / sizeof *strangers; i++) {
         const struct stranger *s = &strangers[i];
         script_server *stranger = script_server_start(&s->options);
@@ -113,14 +110,13 @@ static void open_fails_at_what_is_no_redis_server(void **state)
 
 /* ---------------------------------------------------------------- refusals */
 
-static void open_refuses_wrong_credentials(void **state)
+TEST_WITH(open_refuses_wrong_credentials, NULL, NULL, void *none)
 {
     server *s = server_start(&(server_options){
         .tcp = true, .password = "right", .config = "user limited on >limited ~lock:* ~dibs:* &dibs:* +@all"});
     char url[200];
     dibs_runtime *rt;
 
-    (void)state;
     expect_no_open(DIBS_DENIED, s->url, "NOAUTH");
     snprintf(url, sizeof url, "redis://:s3cr3t@127.0.0.1:%d", s->port);
     expect_no_open(DIBS_DENIED, url, "WRONGPASS");
@@ -138,9 +134,8 @@ static void open_refuses_wrong_credentials(void **state)
 }
 
 /* A password for a server that has none, or a database that the server does not have. */
-static void open_refuses_a_password_or_database_the_server_lacks(void **state)
+TEST_ON(open_refuses_a_password_or_database_the_server_lacks, fixture *f)
 {
-    fixture *f = *state;
     char url[200];
 
     snprintf(url, sizeof url, "unix://:s3cr3t@%s", f->server->socket_path);
@@ -165,11 +160,10 @@ static const struct user {
     {"nothing", "~* &* -@all", false},
 };
 
-static void an_error_names_the_missing_right(void **state)
+TEST_WITH(an_error_names_the_missing_right, NULL, NULL, void *none)
 {
     server *s = server_start(NULL);
 
-    (void)state;
     for (size_t i = 0; i < sizeof users / sizeof *users; i++) {
         char url[200];
         char command[200];
@@ -198,7 +192,7 @@ static void an_error_names_the_missing_right(void **state)
 }
 
 /* The rights that the contract names are enough. */
-static void the_documented_rights_suffice(void **state)
+TEST_WITH(the_documented_rights_suffice, NULL, NULL, void *none)
 {
     server *s = server_start(NULL);
     actor *waiter = actor_start();
@@ -207,7 +201,6 @@ static void the_documented_rights_suffice(void **state)
     long long asks;
     char url[200];
 
-    (void)state;
     server_do(s, "ACL SETUSER worker on >pw resetchannels ~lock:* ~dibs:* &dibs:* +@all -@dangerous -@admin");
     snprintf(url, sizeof url, "unix://worker:pw@%s", s->socket_path);
     assert_status(DIBS_OK, open_status(url, NULL, &rt));
@@ -228,9 +221,8 @@ static void the_documented_rights_suffice(void **state)
     server_stop(s);
 }
 
-static void revoked_rights_are_reported(void **state)
+TEST_ON(revoked_rights_are_reported, fixture *f)
 {
-    fixture *f = *state;
     dibs_runtime *rt;
     char url[200];
 
@@ -248,9 +240,8 @@ static void revoked_rights_are_reported(void **state)
     dibs_close(rt);
 }
 
-static void an_acquire_on_a_full_server_fails_at_once(void **state)
+TEST_ON(an_acquire_on_a_full_server_fails_at_once, fixture *f)
 {
-    fixture *f = *state;
     int64_t begin;
 
     fixture_open(f, SAFE_LEASE_MS);
@@ -274,10 +265,9 @@ static void an_acquire_on_a_full_server_fails_at_once(void **state)
 }
 
 /* Else the lock would be granted to who has given up. */
-static void a_waiter_behind_a_sharer_leaves_the_queue_of_a_full_server(void **state)
+TEST_ON(a_waiter_behind_a_sharer_leaves_the_queue_of_a_full_server, fixture *f)
 {
     const dibs_lock_options shared = {.flags = DIBS_SHARED};
-    fixture *f = *state;
     actor *a = actor_start();
 
     fixture_open(f, LONG_LEASE_MS);
@@ -307,9 +297,8 @@ static void refuse_behind_a_lost_answer(script_server *net)
                                          .bytes = "-NOREPLICAS Not enough good replicas to write.\r\n"});
 }
 
-static void an_ask_refused_when_sent_again_is_retracted(void **state)
+TEST_ON(an_ask_refused_when_sent_again_is_retracted, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     dibs_runtime *rt = open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS});
 
@@ -327,9 +316,8 @@ static void an_ask_refused_when_sent_again_is_retracted(void **state)
 }
 
 /* As above, for the ask behind a release, on behalf of a thread of this process. */
-static void a_release_and_ask_refused_when_sent_again_are_retracted(void **state)
+TEST_ON(a_release_and_ask_refused_when_sent_again_are_retracted, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     dibs_runtime *rt =
         open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS, .handoff_ms = DIBS_NO_HANDOFF});
@@ -369,10 +357,9 @@ static void promote(server *s)
     server_do(s, "REPLICAOF NO ONE");
 }
 
-static void a_replica_counts_as_unreachable(void **state)
+TEST_ON(a_replica_counts_as_unreachable, fixture *f)
 {
     static void (*const ways[])(server * s) = {demote, demote_stale}; /* READONLY, MASTERDOWN */
-    fixture *f = *state;
     actor *waiter = actor_start();
 
     f->config.outage_ms = LIMIT_MS;
@@ -400,9 +387,8 @@ static const char *const passing_refusals[] = {
     "-TRYAGAIN Multiple keys request during rehashing of slot\r\n",
 };
 
-static void temporary_refusals_are_ridden_out(void **state)
+TEST_ON(temporary_refusals_are_ridden_out, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     dibs_runtime *rt = open_url(script_server_url(net), &(dibs_config){.outage_ms = LIMIT_MS});
     actor *waiter = actor_start();
@@ -426,9 +412,8 @@ static void temporary_refusals_are_ridden_out(void **state)
 }
 
 /* The refusal is an answer: the release goes on in the background, and the caller is told at once. */
-static void a_release_that_is_refused_is_not_sent_again(void **state)
+TEST_ON(a_release_that_is_refused_is_not_sent_again, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     dibs_runtime *rt = open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS});
 
@@ -443,7 +428,7 @@ static void a_release_that_is_refused_is_not_sent_again(void **state)
     script_server_stop(net);
 }
 
-static void permanent_refusals_are_reported_at_once(void **state)
+TEST_ON(permanent_refusals_are_reported_at_once, fixture *f)
 {
     static const struct {
         const char *reply;
@@ -458,7 +443,6 @@ static void permanent_refusals_are_reported_at_once(void **state)
                  {"$-1\r\n", DIBS_STORE_ERROR},
                  {"*0\r\n", DIBS_STORE_ERROR},
                  {"*1\r\n$7\r\nsurpris\r\n", DIBS_STORE_ERROR}};
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     dibs_runtime *rt = open_url(script_server_url(net), NULL);
     int64_t begin = now_ms();
@@ -477,28 +461,4 @@ static void permanent_refusals_are_reported_at_once(void **state)
     script_server_stop(net);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(open_fails_where_no_server_listens),
-        cmocka_unit_test(open_fails_in_time_at_a_silent_server),
-        cmocka_unit_test(open_fails_at_what_is_no_redis_server),
-        cmocka_unit_test(open_refuses_wrong_credentials),
-        TEST(open_refuses_a_password_or_database_the_server_lacks),
-        cmocka_unit_test(an_error_names_the_missing_right),
-        cmocka_unit_test(the_documented_rights_suffice),
-        TEST(revoked_rights_are_reported),
-        TEST(an_acquire_on_a_full_server_fails_at_once),
-        TEST(a_waiter_behind_a_sharer_leaves_the_queue_of_a_full_server),
-        TEST(an_ask_refused_when_sent_again_is_retracted),
-        TEST(a_release_and_ask_refused_when_sent_again_are_retracted),
-        TEST(a_replica_counts_as_unreachable),
-        TEST(temporary_refusals_are_ridden_out),
-        TEST(a_release_that_is_refused_is_not_sent_again),
-        TEST(permanent_refusals_are_reported_at_once),
-    };
-
-    return cmocka_run_group_tests_name("faults", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

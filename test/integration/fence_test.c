@@ -27,9 +27,8 @@ static uint64_t next_fence(dibs_runtime *rt, const char *name, uint64_t last)
     return fence;
 }
 
-static void a_fence_rises_with_every_hold(void **state)
+TEST_ON(a_fence_rises_with_every_hold, fixture *f)
 {
-    fixture *f = *state;
     uint64_t fence = 0;
 
     f->config.command_timeout_ms = LIMIT_MS; /* no call fails because the machine stalls */
@@ -38,9 +37,8 @@ static void a_fence_rises_with_every_hold(void **state)
         fence = next_fence(f->rt, "x", fence);
 }
 
-static void a_fence_rises_through_a_flush(void **state)
+TEST_ON(a_fence_rises_through_a_flush, fixture *f)
 {
-    fixture *f = *state;
     uint64_t fence = 0;
 
     fixture_open(f, 0);
@@ -50,9 +48,8 @@ static void a_fence_rises_through_a_flush(void **state)
     }
 }
 
-static void a_fence_rises_through_a_restart_without_persistence(void **state)
+TEST_ON(a_fence_rises_through_a_restart_without_persistence, fixture *f)
 {
-    fixture *f = *state;
     uint64_t fence = 0;
 
     fixture_open(f, 0);
@@ -65,9 +62,8 @@ static void a_fence_rises_through_a_restart_without_persistence(void **state)
     next_fence(f->rt, "x", fence);
 }
 
-static void a_fence_rises_across_runtimes_and_processes(void **state)
+TEST_ON(a_fence_rises_across_runtimes_and_processes, fixture *f)
 {
-    fixture *f = *state;
     process *agent;
     dibs_runtime *second;
     uint64_t fence = 0;
@@ -92,10 +88,9 @@ static void a_fence_rises_across_runtimes_and_processes(void **state)
 }
 
 /* In whatever order the waiters of other processes get the lock. */
-static void a_fence_rises_with_grants_to_waiters(void **state)
+TEST_ON(a_fence_rises_with_grants_to_waiters, fixture *f)
 {
     enum { AGENTS = 4 };
-    fixture *f = *state;
     process *agents[AGENTS];
     uint64_t last;
 
@@ -120,9 +115,8 @@ static void a_fence_rises_with_grants_to_waiters(void **state)
 }
 
 /* From thread to thread inside the process, without a request to the store each time. */
-static void a_fence_rises_with_handovers(void **state)
+TEST_ON(a_fence_rises_with_handovers, fixture *f)
 {
-    fixture *f = *state;
     actor *actors[2] = {actor_start(), actor_start()};
     uint64_t fence = 0;
 
@@ -150,9 +144,8 @@ static void a_fence_rises_with_handovers(void **state)
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
 }
 
-static void each_name_has_its_own_fence_and_nesting_keeps_it(void **state)
+TEST_ON(each_name_has_its_own_fence_and_nesting_keeps_it, fixture *f)
 {
-    fixture *f = *state;
     uint64_t a;
 
     fixture_open(f, 0);
@@ -169,9 +162,8 @@ static void each_name_has_its_own_fence_and_nesting_keeps_it(void **state)
     assert_status(DIBS_OK, dibs_unlock_all(f->rt));
 }
 
-static void query_shows_the_holders_fence(void **state)
+TEST_ON(query_shows_the_holders_fence, fixture *f)
 {
-    fixture *f = *state;
     dibs_owner owner;
     uint64_t fence;
 
@@ -194,9 +186,8 @@ static void query_shows_the_holders_fence(void **state)
 }
 
 /* The key of the fence expires, and outlives the lock by an hour. */
-static void the_key_of_a_fence_expires_an_hour_after_the_lock(void **state)
+TEST_ON(the_key_of_a_fence_expires_an_hour_after_the_lock, fixture *f)
 {
-    fixture *f = *state;
     redisReply *keys;
 
     fixture_open(f, 1000);
@@ -212,12 +203,11 @@ static void the_key_of_a_fence_expires_an_hour_after_the_lock(void **state)
 }
 
 /* A value that another program wrote into the key is no fence, and prevents no grant. */
-static void a_malformed_fence_counts_as_none(void **state)
+TEST_ON(a_malformed_fence_counts_as_none, fixture *f)
 {
     static const char *const texts[] = {"inf",  "-inf",  "nan",  "-1",  "9007199254740991",     "9007199254740992",
                                         "1e15", "1e300", "0x7f", "1.5", "18446744073709551615", "text",
                                         ""};
-    fixture *f = *state;
     uint64_t fence = 0;
     dibs_owner owner;
 
@@ -235,22 +225,4 @@ static void a_malformed_fence_counts_as_none(void **state)
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_fence_rises_with_every_hold),
-        TEST(a_fence_rises_through_a_flush),
-        TEST(a_fence_rises_through_a_restart_without_persistence),
-        TEST(a_fence_rises_across_runtimes_and_processes),
-        TEST(a_fence_rises_with_grants_to_waiters),
-        TEST(a_fence_rises_with_handovers),
-        TEST(each_name_has_its_own_fence_and_nesting_keeps_it),
-        TEST(query_shows_the_holders_fence),
-        TEST(the_key_of_a_fence_expires_an_hour_after_the_lock),
-        TEST(a_malformed_fence_counts_as_none),
-    };
-
-    return cmocka_run_group_tests_name("fence", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

@@ -49,9 +49,8 @@ static enum outcome in_a_child(const dibs_config *config, long nth)
     return (enum outcome)WEXITSTATUS(status);
 }
 
-static void open_succeeds_after_a_failed_first_open(void **state)
+TEST_ON(open_succeeds_after_a_failed_first_open, fixture *f)
 {
-    fixture *f = *state;
     long nth = 1;
 
     assert_int_equal(in_a_child(&f->config, 0), NOTHING_FAILED);
@@ -63,11 +62,4 @@ static void open_succeeds_after_a_failed_first_open(void **state)
     assert_true(!CAN_FAIL || (nth > 50 && nth < NTH_MOST));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(open_succeeds_after_a_failed_first_open, fixture_setup, fixture_teardown),
-    };
-
-    return cmocka_run_group_tests_name("first open", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

@@ -21,9 +21,8 @@ static void begin_scene(fixture *f, process *agent, dibs_owner *owner)
 }
 
 /* The next waiter has the lock at once. The former holder learns of that by its next renewal or its unlock. */
-static void a_forced_unlock_serves_the_next_and_the_holder_learns_of_it(void **state)
+TEST_ON(a_forced_unlock_serves_the_next_and_the_holder_learns_of_it, fixture *f)
 {
-    fixture *f = *state;
     dibs_runtime *operator;
     process *agent = agent_start(f->server->url, LONG_LEASE_MS);
     dibs_owner owner;
@@ -59,9 +58,8 @@ static void a_forced_unlock_serves_the_next_and_the_holder_learns_of_it(void **s
 }
 
 /* Forced twice with the token that was shown: the second time the lock is the next owner's, who keeps it. */
-static void a_forced_unlock_by_token_ends_nobody_else(void **state)
+TEST_ON(a_forced_unlock_by_token_ends_nobody_else, fixture *f)
 {
-    fixture *f = *state;
     process *agent = agent_start(f->server->url, LONG_LEASE_MS);
     dibs_owner owner;
 
@@ -75,9 +73,8 @@ static void a_forced_unlock_by_token_ends_nobody_else(void **state)
     agent_stop(agent);
 }
 
-static void a_forced_unlock_works_on_a_full_server(void **state)
+TEST_ON(a_forced_unlock_works_on_a_full_server, fixture *f)
 {
-    fixture *f = *state;
     dibs_owner owner;
 
     fixture_open(f, LONG_LEASE_MS);
@@ -101,11 +98,40 @@ static void a_forced_unlock_works_on_a_full_server(void **state)
     expect_works(f, f->rt, "x");
 }
 
-/* A command that was not sent at all is sent again. */
-static void a_forced_unlock_survives_a_closed_idle_connection(void **state)
+static void force_by_its_token(fixture *f)
 {
-    fixture *f = *state;
+    dibs_owner owner;
 
+    assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
+    assert_status(DIBS_OK, dibs_force_unlock(f->rt, "x", owner.token));
+    assert_false(server_has(f->server, "lock:x"));
+}
+
+/* Their tokens are shown cut and escaped. */
+TEST_ON(a_forced_unlock_takes_the_token_of_a_client_without_dibs_as_shown, fixture *f)
+{
+    char text[300];
+
+    memset(text, 'w', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    fixture_open(f, LONG_LEASE_MS);
+    server_do(f->server, "SET lock:x %s PX %d", "by\\hand\n\x01", LONG_LEASE_MS);
+    force_by_its_token(f);
+    server_do(f->server, "SET lock:x %s PX %d", text, LONG_LEASE_MS);
+    force_by_its_token(f);
+    server_do(f->server, "SET lock:x %s PX %d", text, LONG_LEASE_MS);
+    force_by_its_token(f);
+    server_do(f->server, "SET lock:x %s PX %d", "dibs:\n", LONG_LEASE_MS);
+    force_by_its_token(f);
+    server_do(f->server, "SET lock:x %s PX %d", text, LONG_LEASE_MS);
+    assert_status(DIBS_NOT_HELD, dibs_force_unlock(f->rt, "x", "by-hand"));
+    assert_true(server_has(f->server, "lock:x"));
+    force_by_its_token(f);
+}
+
+/* A command that was not sent at all is sent again. */
+TEST_ON(a_forced_unlock_survives_a_closed_idle_connection, fixture *f)
+{
     fixture_open(f, LONG_LEASE_MS);
     for (int i = 0; i < 10; i++) {
         server_do(f->server, "SET lock:x by-hand PX %d", LONG_LEASE_MS);
@@ -146,9 +172,8 @@ static void an_operator_who_may_not_set_keys_grants_nothing(fixture *f, dibs_run
     dibs_close(far);
 }
 
-static void a_forced_unlock_without_the_right_to_set_grants_nothing(void **state)
+TEST_ON(a_forced_unlock_without_the_right_to_set_grants_nothing, fixture *f)
 {
-    fixture *f = *state;
     char url[200];
 
     server_do(f->server, "ACL SETUSER operator on >pw ~* &* +@all -set");
@@ -163,10 +188,9 @@ static void a_forced_unlock_without_the_right_to_set_grants_nothing(void **state
 }
 
 /* Characters of the token that would be escaped elsewhere stay as they are. */
-static void a_forced_unlock_takes_the_token_as_shown(void **state)
+TEST_ON(a_forced_unlock_takes_the_token_as_shown, fixture *f)
 {
     static const char *const labels[] = {"back\\slash", "\\x41", "\\", "\"quoted\"", "a b%c"};
-    fixture *f = *state;
 
     fixture_open(f, LONG_LEASE_MS);
     for (size_t i = 0; i < sizeof labels / sizeof labels[0]; i++) {
@@ -185,51 +209,4 @@ static void a_forced_unlock_takes_the_token_as_shown(void **state)
     }
 }
 
-static void force_by_its_token(fixture *f)
-{
-    dibs_owner owner;
-
-    assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
-    assert_status(DIBS_OK, dibs_force_unlock(f->rt, "x", owner.token));
-    assert_false(server_has(f->server, "lock:x"));
-}
-
-/* Their tokens are shown cut and escaped. */
-static void a_forced_unlock_takes_the_token_of_a_client_without_dibs_as_shown(void **state)
-{
-    fixture *f = *state;
-    char text[300];
-
-    memset(text, 'w', sizeof text - 1);
-    text[sizeof text - 1] = '\0';
-    fixture_open(f, LONG_LEASE_MS);
-    server_do(f->server, "SET lock:x %s PX %d", "by\\hand\n\x01", LONG_LEASE_MS);
-    force_by_its_token(f);
-    server_do(f->server, "SET lock:x %s PX %d", text, LONG_LEASE_MS);
-    force_by_its_token(f);
-    server_do(f->server, "SET lock:x %s PX %d", text, LONG_LEASE_MS);
-    force_by_its_token(f);
-    server_do(f->server, "SET lock:x %s PX %d", "dibs:\n", LONG_LEASE_MS);
-    force_by_its_token(f);
-    server_do(f->server, "SET lock:x %s PX %d", text, LONG_LEASE_MS);
-    assert_status(DIBS_NOT_HELD, dibs_force_unlock(f->rt, "x", "by-hand"));
-    assert_true(server_has(f->server, "lock:x"));
-    force_by_its_token(f);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_forced_unlock_serves_the_next_and_the_holder_learns_of_it),
-        TEST(a_forced_unlock_by_token_ends_nobody_else),
-        TEST(a_forced_unlock_works_on_a_full_server),
-        TEST(a_forced_unlock_takes_the_token_of_a_client_without_dibs_as_shown),
-        TEST(a_forced_unlock_survives_a_closed_idle_connection),
-        TEST(a_forced_unlock_without_the_right_to_set_grants_nothing),
-        TEST(a_forced_unlock_takes_the_token_as_shown),
-    };
-
-    return cmocka_run_group_tests_name("force", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

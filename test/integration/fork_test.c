@@ -149,48 +149,44 @@ static void with_child(fixture *f, child_function *function)
     assert_false(server_has(f->server, "lock:x"));
 }
 
-static void a_child_holds_nothing_and_works_at_once(void **state)
+TEST(a_child_holds_nothing_and_works_at_once)
 {
     with_child(*state, child_holds_nothing);
 }
 
-static void a_child_may_unlock_what_its_parent_holds(void **state)
+TEST(a_child_may_unlock_what_its_parent_holds)
 {
     with_child(*state, child_unlocks);
 }
 
-static void a_child_may_be_looked_at_and_shut_down(void **state)
+TEST(a_child_may_be_looked_at_and_shut_down)
 {
     with_child(*state, child_looks_on);
 }
 
-static void a_child_may_close_the_runtime(void **state)
+TEST_ON(a_child_may_close_the_runtime, fixture *f)
 {
-    fixture *f = *state;
-
     with_child(f, child_closes);
     assert_false(server_has(f->server, "lock:y"));
 }
 
-static void a_child_may_close_the_runtime_unused(void **state)
+TEST(a_child_may_close_the_runtime_unused)
 {
     with_child(*state, child_closes_at_once);
 }
 
-static void a_child_may_leave_the_runtime_unused(void **state)
+TEST(a_child_may_leave_the_runtime_unused)
 {
     with_child(*state, child_does_nothing);
 }
 
-static void a_child_may_fork(void **state)
+TEST(a_child_may_fork)
 {
     with_child(*state, child_forks);
 }
 
-static void a_child_that_ends_holding_blocks_one_lease_at_most(void **state)
+TEST_ON(a_child_that_ends_holding_blocks_one_lease_at_most, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open(f, LONG_LEASE_MS);
     run_child(child_exits_holding, f->rt);
     assert_status(DIBS_OK, dibs_timedlock(f->rt, "z", LIMIT_MS));
@@ -241,9 +237,8 @@ static void child_tells_its_token(dibs_runtime *rt)
         _exit(1);
 }
 
-static void a_childs_runtime_has_its_own_id(void **state)
+TEST_ON(a_childs_runtime_has_its_own_id, fixture *f)
 {
-    fixture *f = *state;
     dibs_owner mine;
     dibs_owner again;
     dibs_owner its;
@@ -266,9 +261,8 @@ static void a_childs_runtime_has_its_own_id(void **state)
 }
 
 /* Child and parent want the same name at the same time. */
-static void parent_and_child_exclude_each_other(void **state)
+TEST_ON(parent_and_child_exclude_each_other, fixture *f)
 {
-    fixture *f = *state;
     long long asks;
     uint64_t fence;
     pid_t child;
@@ -327,10 +321,9 @@ static void child_cycles(dibs_runtime *rt)
 }
 
 /* A fork at any moment of another thread's call leaves no mutex locked, and no reply goes astray. */
-static void fork_at_any_moment_leaves_no_mutex_locked(void **state)
+TEST_ON(fork_at_any_moment_leaves_no_mutex_locked, fixture *f)
 {
     enum { THREADS = 4, FORKS = 40 };
-    fixture *f = *state;
     struct load loads[THREADS];
     actor *actors[THREADS];
 
@@ -358,9 +351,8 @@ static void fork_at_any_moment_leaves_no_mutex_locked(void **state)
 }
 
 /* A thread of the parent waits in the store's queue; the child must not keep that entry alive, nor take its grant. */
-static void a_child_leaves_its_parents_place_in_the_queue_alone(void **state)
+TEST_ON(a_child_leaves_its_parents_place_in_the_queue_alone, fixture *f)
 {
-    fixture *f = *state;
     actor *waiter = actor_start();
     long long asks;
 
@@ -395,9 +387,8 @@ static int inherited_descriptors(void)
  * A waiter died, and its child lives on with the inherited descriptors: the server must not take the child for the
  * waiter.
  */
-static void a_child_does_not_listen_for_its_parent(void **state)
+TEST_ON(a_child_does_not_listen_for_its_parent, fixture *f)
 {
-    fixture *f = *state;
     process *team = process_start((const char *const[]){program_path("team"), NULL});
     queue_entry entry;
 
@@ -415,9 +406,8 @@ static void a_child_does_not_listen_for_its_parent(void **state)
     process_free(team);
 }
 
-static void exec_inherits_no_descriptor(void **state)
+TEST_ON(exec_inherits_no_descriptor, fixture *f)
 {
-    fixture *f = *state;
     int before = inherited_descriptors();
     actor *waiter = actor_start();
     long long asks;
@@ -436,26 +426,4 @@ static void exec_inherits_no_descriptor(void **state)
     assert_true(server_wait_gone(f->server, "lock:y", LIMIT_MS));
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_child_holds_nothing_and_works_at_once),
-        TEST(a_child_may_unlock_what_its_parent_holds),
-        TEST(a_child_may_be_looked_at_and_shut_down),
-        TEST(a_child_may_close_the_runtime),
-        TEST(a_child_may_close_the_runtime_unused),
-        TEST(a_child_may_leave_the_runtime_unused),
-        TEST(a_child_may_fork),
-        TEST(a_child_that_ends_holding_blocks_one_lease_at_most),
-        TEST(a_childs_runtime_has_its_own_id),
-        TEST(parent_and_child_exclude_each_other),
-        TEST(fork_at_any_moment_leaves_no_mutex_locked),
-        TEST(a_child_leaves_its_parents_place_in_the_queue_alone),
-        TEST(a_child_does_not_listen_for_its_parent),
-        TEST(exec_inherits_no_descriptor),
-    };
-
-    return cmocka_run_group_tests_name("fork", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

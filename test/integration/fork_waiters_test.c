@@ -116,9 +116,8 @@ static void child_looks_at_its_sockets(dibs_runtime *rt)
     child_has_no_socket_of_its_parent();
 }
 
-static void a_child_has_none_of_its_parents_sockets(void **state)
+TEST_ON(a_child_has_none_of_its_parents_sockets, fixture *f)
 {
-    fixture *f = *state;
     actor *waiter = actor_start();
     dibs_runtime *holder;
     struct sockets before;
@@ -167,9 +166,8 @@ static void have_a_push(fixture *f, dibs_runtime *rt, actor *waiter)
 }
 
 /* The network keeps the grant back, so that it is on its way when the process forks. */
-static void a_grant_on_its_way_at_a_fork_is_the_parents(void **state)
+TEST_ON(a_grant_on_its_way_at_a_fork_is_the_parents, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     dibs_runtime *rt =
         open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS, .command_timeout_ms = LIMIT_MS});
@@ -206,10 +204,9 @@ static void a_grant_on_its_way_at_a_fork_is_the_parents(void **state)
  * The release, and with it the push, comes at the moment of the fork: the message lies in a socket that both processes
  * have.
  */
-static void a_grant_at_the_moment_of_a_fork_is_the_parents(void **state)
+TEST_ON(a_grant_at_the_moment_of_a_fork_is_the_parents, fixture *f)
 {
     enum { TIMES = 30 };
-    fixture *f = *state;
     process *holder = agent_start(f->server->url, LONG_LEASE_MS);
     actor *waiter = actor_start();
 
@@ -241,9 +238,8 @@ static void child_waits_in_order(dibs_runtime *rt)
 }
 
 /* One thread waits fairly, one behind a thread of its process: their places are not the child's. */
-static void waiters_of_each_kind_survive_a_fork(void **state)
+TEST_ON(waiters_of_each_kind_survive_a_fork, fixture *f)
 {
-    fixture *f = *state;
     actor *local = actor_start();
     actor *ordered = actor_start();
 
@@ -270,9 +266,8 @@ static void waiters_of_each_kind_survive_a_fork(void **state)
 }
 
 /* The command is sent and not answered yet: the answer is the parent's. */
-static void an_ask_in_flight_at_a_fork_is_the_parents(void **state)
+TEST_ON(an_ask_in_flight_at_a_fork_is_the_parents, fixture *f)
 {
-    fixture *f = *state;
     actor *asker = actor_start();
 
     f->config.command_timeout_ms = LIMIT_MS;
@@ -371,10 +366,9 @@ static void child_asks(dibs_runtime *rt)
 }
 
 /* The socket took a part of a command when the process forks. All of it arrives, once and in order. */
-static void a_fork_while_the_scheduler_writes_loses_no_byte(void **state)
+TEST_ON(a_fork_while_the_scheduler_writes_loses_no_byte, fixture *f)
 {
     static child_function *const kinds[] = {child_looks_only, child_closes_at_once, child_does_nothing, child_asks};
-    fixture *f = *state;
     struct sockets before;
     dibs_stats stats;
 
@@ -461,10 +455,9 @@ static bool took_each_way(void *arg)
  * Threads that hand a lease on, and one that queues fairly, and those of
  * another runtime, whose grants come by push; leases are renewed all the time.
  */
-static void a_fork_in_a_crowd_loses_no_grant(void **state)
+TEST_ON(a_fork_in_a_crowd_loses_no_grant, fixture *f)
 {
     enum { KEPT = 20 };
-    fixture *f = *state;
     atomic_bool stop = false;
     atomic_int inside = 0, wrong = 0;
     struct load loads[CROWD];
@@ -523,9 +516,8 @@ static void usual_descriptors(char *out, size_t size)
  * Another program replaces the process: it has none of its descriptors, and the waiter of the former process is passed
  * over.
  */
-static void exec_drops_the_descriptors_and_the_waiters_place(void **state)
+TEST_ON(exec_drops_the_descriptors_and_the_waiters_place, fixture *f)
 {
-    fixture *f = *state;
     process *team = process_start((const char *const[]){program_path("team"), NULL});
     queue_entry entry;
     char usual[32];
@@ -556,23 +548,10 @@ static int teardown(void **state)
     return fixture_teardown(state);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, teardown)
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(a_child_has_none_of_its_parents_sockets),
-        TEST(a_grant_on_its_way_at_a_fork_is_the_parents),
-        TEST(a_grant_at_the_moment_of_a_fork_is_the_parents),
-        TEST(waiters_of_each_kind_survive_a_fork),
-        TEST(an_ask_in_flight_at_a_fork_is_the_parents),
-        TEST(a_fork_while_the_scheduler_writes_loses_no_byte),
-        TEST(a_fork_in_a_crowd_loses_no_grant),
-        TEST(exec_drops_the_descriptors_and_the_waiters_place),
-    };
-
     *(void **)&real_send = dlsym(RTLD_NEXT, "send");
     test_thread = pthread_self();
     test_process = getpid();
-    return cmocka_run_group_tests_name("fork waiters", tests, NULL, NULL);
+    return test_run_all(fixture_setup, teardown, NULL, NULL);
 }

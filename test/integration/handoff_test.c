@@ -97,10 +97,9 @@ static int by_size(const void *a, const void *b)
 }
 
 /* The waiter is granted within handoff_ms and one critical section, and never waits for as long as a lease. */
-static void a_waiter_elsewhere_is_not_starved(void **state)
+TEST_ON(a_waiter_elsewhere_is_not_starved, fixture *f)
 {
     enum { TIMES = 30 };
-    fixture *f = *state;
     static hammer h = {.hold_us = 2000};
     int64_t waits[TIMES];
     process *agent = agent_start(f->server->url, LONG_LEASE_MS);
@@ -198,14 +197,14 @@ static void expect_few_commands(fixture *f, hammer *h, unsigned holds)
     assert_that(stats.store_commands <= allowed, "%" PRIu64 " commands, not %" PRIu64, stats.store_commands, allowed);
 }
 
-static void short_holds_cost_few_commands(void **state)
+TEST(short_holds_cost_few_commands)
 {
     static hammer h;
 
     expect_few_commands(*state, &h, 2000);
 }
 
-static void longer_holds_cost_few_commands(void **state)
+TEST(longer_holds_cost_few_commands)
 {
     static hammer h = {.hold_us = 500};
 
@@ -213,9 +212,8 @@ static void longer_holds_cost_few_commands(void **state)
 }
 
 /* Two processes hammer on the same lock, and a third wants it now and then. */
-static void processes_that_hand_over_take_turns(void **state)
+TEST_ON(processes_that_hand_over_take_turns, fixture *f)
 {
-    fixture *f = *state;
     static hammer here, there;
     dibs_runtime *second;
     process *agent = agent_start(f->server->url, LONG_LEASE_MS);
@@ -239,9 +237,8 @@ static void processes_that_hand_over_take_turns(void **state)
 }
 
 /* Switched off, each hold is a lease of its own. */
-static void handing_over_can_be_switched_off(void **state)
+TEST_ON(handing_over_can_be_switched_off, fixture *f)
 {
-    fixture *f = *state;
     static hammer h;
 
     f->config.handoff_ms = DIBS_NO_HANDOFF;
@@ -254,15 +251,4 @@ static void handing_over_can_be_switched_off(void **state)
     queue_assert_gone(f->server, "x");
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_waiter_elsewhere_is_not_starved), TEST(short_holds_cost_few_commands),
-        TEST(longer_holds_cost_few_commands),    TEST(processes_that_hand_over_take_turns),
-        TEST(handing_over_can_be_switched_off),
-    };
-
-    return cmocka_run_group_tests_name("handoff", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

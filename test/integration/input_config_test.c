@@ -88,7 +88,7 @@ static bool config_is_right(const fixture *f, const struct config_case *c)
     return true;
 }
 
-static void configurations_are_checked(void **state)
+TEST(configurations_are_checked)
 {
     bool right = true;
 
@@ -97,30 +97,10 @@ static void configurations_are_checked(void **state)
     assert_true(right);
 }
 
-/* And in the list of the server's clients, which takes no blanks. */
-static void the_label_names_the_connections(void **state)
-{
-    static const char *const labels[][2] = {{"w", " name=dibs:w "}, {"a b:c d", " name=dibs:a-b:c-d "}};
-    fixture *f = *state;
-
-    for (size_t i = 0; i < sizeof labels / sizeof labels[0]; i++) {
-        f->config.label = labels[i][0];
-        fixture_open(f, 0);
-        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-        redisReply *clients = server_command(f->server, "CLIENT LIST");
-        assert_that(strstr(clients->str, labels[i][1]) != NULL, "%s", clients->str);
-        freeReplyObject(clients);
-        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-        dibs_close(f->rt);
-        f->rt = NULL;
-    }
-}
-
 /* The label is seen in the token, whole. */
-static void the_label_is_shown_in_the_token(void **state)
+TEST_ON(the_label_is_shown_in_the_token, fixture *f)
 {
     static const char *const labels[] = {"w", "worker-7", "123456789012345678901234567890123456789012345678"};
-    fixture *f = *state;
     dibs_owner owner;
 
     for (size_t i = 0; i < 3; i++) {
@@ -135,10 +115,26 @@ static void the_label_is_shown_in_the_token(void **state)
     }
 }
 
-static void the_prefix_makes_the_key(void **state)
+/* And in the list of the server's clients, which takes no blanks. */
+TEST_ON(the_label_names_the_connections, fixture *f)
 {
-    fixture *f = *state;
+    static const char *const labels[][2] = {{"w", " name=dibs:w "}, {"a b:c d", " name=dibs:a-b:c-d "}};
 
+    for (size_t i = 0; i < sizeof labels / sizeof labels[0]; i++) {
+        f->config.label = labels[i][0];
+        fixture_open(f, 0);
+        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+        redisReply *clients = server_command(f->server, "CLIENT LIST");
+        assert_that(strstr(clients->str, labels[i][1]) != NULL, "%s", clients->str);
+        freeReplyObject(clients);
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        dibs_close(f->rt);
+        f->rt = NULL;
+    }
+}
+
+TEST_ON(the_prefix_makes_the_key, fixture *f)
+{
     f->config.key_prefix = "app:";
     fixture_open(f, 0);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
@@ -255,18 +251,17 @@ static bool url_is_refused(const struct url_case *c)
     return true;
 }
 
-static void bad_urls_are_refused_by_the_part_at_fault(void **state)
+TEST(bad_urls_are_refused_by_the_part_at_fault)
 {
     bool right = true;
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad_urls / sizeof *bad_urls; i++)
         right = url_is_refused(&bad_urls[i]) && right;
     assert_true(right);
 }
 
 /* These are well formed, so dibs_open fails only because of the network. */
-static void good_urls_are_not_refused(void **state)
+TEST(good_urls_are_not_refused)
 {
     static const char *const good[] = {"redis://127.0.0.1:1",
                                        "redis://127.0.0.1:1/",
@@ -282,7 +277,6 @@ static void good_urls_are_not_refused(void **state)
                                        "unix:///nonexistent/sock",
                                        "unix://user:s3cr3t@/nonexistent/sock?db=3",
                                        "unix:///nonexistent/%73ock"};
-    (void)state;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         dibs_runtime *rt;
 
@@ -319,7 +313,7 @@ static const char *own_name(void)
     return has_name ? "localhost" : "127.0.0.1";
 }
 
-static void good_urls_reach_the_database_they_name(void **state)
+TEST_WITH(good_urls_reach_the_database_they_name, NULL, NULL, void *none)
 {
     server *s = server_start(
         &(server_options){.tcp = true, .password = "p@:/%word", .config = "user someone on >p@:/%word ~* &* +@all"});
@@ -333,7 +327,6 @@ static void good_urls_reach_the_database_they_name(void **state)
                {"redis://some%6fne:p%40%3A%2F%25word@", "/7", 7}, /* at a name */
                {"redis://:p%40%3a%2F%25word@127.0.0.1", "/15", 15}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof tcp / sizeof *tcp; i++) {
         bool by_name = tcp[i].host[strlen(tcp[i].host) - 1] == '@';
         snprintf(url, sizeof url, "%s%s:%d%s", tcp[i].host, by_name ? own_name() : "", s->port, tcp[i].path);
@@ -347,13 +340,12 @@ static void good_urls_reach_the_database_they_name(void **state)
     server_stop(s);
 }
 
-static void several_urls_are_refused(void **state)
+TEST_WITH(several_urls_are_refused, NULL, NULL, void *unused)
 {
     static const char *const urls[] = {"redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"};
     dibs_runtime *rt;
     const char *none = NULL;
 
-    (void)state;
     assert_status(DIBS_INVALID, open_only(urls, 2, &rt));
     assert_null(rt);
     assert_true(strstr(dibs_last_error(), "url") != NULL);
@@ -363,9 +355,8 @@ static void several_urls_are_refused(void **state)
     assert_null(rt);
 }
 
-static void the_environment_names_the_store(void **state)
+TEST_ON(the_environment_names_the_store, fixture *f)
 {
-    fixture *f = *state;
     char two[400];
 
     setenv("DIBS_URL", f->server->url, 1);
@@ -385,21 +376,4 @@ static void the_environment_names_the_store(void **state)
     unsetenv("DIBS_URL");
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(configurations_are_checked),
-        TEST(the_label_is_shown_in_the_token),
-        TEST(the_label_names_the_connections),
-        TEST(the_prefix_makes_the_key),
-        TEST(bad_urls_are_refused_by_the_part_at_fault),
-        TEST(good_urls_are_not_refused),
-        cmocka_unit_test(good_urls_reach_the_database_they_name),
-        cmocka_unit_test(several_urls_are_refused),
-        TEST(the_environment_names_the_store),
-    };
-
-    return cmocka_run_group_tests_name("input_config", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

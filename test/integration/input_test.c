@@ -15,9 +15,8 @@ static void fill(char *name, size_t length)
     name[length] = '\0';
 }
 
-static void names_out_of_range_are_refused(void **state)
+TEST_ON(names_out_of_range_are_refused, fixture *f)
 {
-    fixture *f = *state;
     char too_long[DIBS_NAME_MAX + 2];
     const char *const bad[] = {NULL, "", too_long};
     dibs_hold hold;
@@ -41,9 +40,8 @@ static void names_out_of_range_are_refused(void **state)
     assert_int_equal(server_integer(f->server, "DBSIZE"), 0);
 }
 
-static void null_is_refused_everywhere(void **state)
+TEST_ON(null_is_refused_everywhere, fixture *f)
 {
-    fixture *f = *state;
     dibs_hold hold;
     dibs_owner owner;
 
@@ -112,9 +110,8 @@ static void check_key(fixture *f, const char *name)
 }
 
 /* All names are held at the same time, each with a waiter: none is taken for another, and their keys do not collide. */
-static void odd_names_are_names_like_any(void **state)
+TEST_ON(odd_names_are_names_like_any, fixture *f)
 {
-    fixture *f = *state;
     const char *names[ODD_NAMES + 1];
     actor *waiters[ODD_NAMES + 1];
     char longest[DIBS_NAME_MAX + 1];
@@ -148,9 +145,8 @@ static void odd_names_are_names_like_any(void **state)
     dibs_close(second);
 }
 
-static void names_are_copied(void **state)
+TEST_ON(names_are_copied, fixture *f)
 {
-    fixture *f = *state;
     char name[8] = "first";
 
     fixture_open(f, 0);
@@ -171,10 +167,8 @@ static const struct lease_case {
 
 enum { LEASES = sizeof leases / sizeof *leases };
 
-static void leases_have_a_range(void **state)
+TEST_ON(leases_have_a_range, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open(f, LONG_LEASE_MS);
     for (size_t i = 0; i < LEASES; i++) {
         dibs_lock_options options = {.lease_ms = leases[i].lease_ms};
@@ -204,10 +198,9 @@ static void leases_have_a_range(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
 }
 
-static void waits_have_a_range(void **state)
+TEST_ON(waits_have_a_range, fixture *f)
 {
     static const int64_t bad[] = {-2, -1000, INT64_MIN};
-    fixture *f = *state;
     actor *waiter = actor_start();
     dibs_runtime *second;
     long long asks;
@@ -244,10 +237,9 @@ static bool is_empty(void *arg)
     return server_integer(arg, "DBSIZE") == 0;
 }
 
-static void unknown_flags_are_refused(void **state)
+TEST_ON(unknown_flags_are_refused, fixture *f)
 {
     static const uint32_t bad[] = {16, 32, 0x80000000u, UINT32_MAX, 24};
-    fixture *f = *state;
 
     fixture_open(f, 0);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -264,9 +256,8 @@ static void unknown_flags_are_refused(void **state)
 
 /* ----------------------------------------------------------------- the store */
 
-static void a_key_of_another_type_is_an_error_that_names_it(void **state)
+TEST_ON(a_key_of_another_type_is_an_error_that_names_it, fixture *f)
 {
-    fixture *f = *state;
     char type[16];
     dibs_owner owner;
     int64_t begin = now_ms();
@@ -292,9 +283,8 @@ static void a_key_of_another_type_is_an_error_that_names_it(void **state)
 
 /* --------------------------------------------------------------------- texts */
 
-static void statuses_have_names_and_texts(void **state)
+TEST_WITH(statuses_have_names_and_texts, NULL, NULL, void *none)
 {
-    (void)state;
     assert_string_equal(dibs_version(), "0.1.0");
     assert_string_equal(dibs_status_name(DIBS_OK), "DIBS_OK");
     assert_string_equal(dibs_status_name(DIBS_OVERFLOW), "DIBS_OVERFLOW");
@@ -309,12 +299,11 @@ static void read_last_error(void *arg)
     snprintf(arg, 64, "%s", dibs_last_error());
 }
 
-static void the_last_error_belongs_to_the_thread(void **state)
+TEST_WITH(the_last_error_belongs_to_the_thread, NULL, NULL, void *none)
 {
     actor *other = actor_start();
     char text[64] = "?";
 
-    (void)state;
     assert_status(DIBS_INVALID, dibs_lock(NULL, "x"));
     assert_true(dibs_last_error()[0] != '\0');
     actor_begin(other, read_last_error, text);
@@ -323,22 +312,4 @@ static void the_last_error_belongs_to_the_thread(void **state)
     actor_end(other);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(names_out_of_range_are_refused),
-        TEST(null_is_refused_everywhere),
-        TEST(odd_names_are_names_like_any),
-        TEST(names_are_copied),
-        TEST(leases_have_a_range),
-        TEST(waits_have_a_range),
-        TEST(unknown_flags_are_refused),
-        TEST(a_key_of_another_type_is_an_error_that_names_it),
-        cmocka_unit_test(statuses_have_names_and_texts),
-        cmocka_unit_test(the_last_error_belongs_to_the_thread),
-    };
-
-    return cmocka_run_group_tests_name("input", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

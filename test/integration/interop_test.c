@@ -40,9 +40,8 @@ static void end_redis_py(process *python)
     process_free(python);
 }
 
-static void a_dibs_holder_blocks_redis_py(void **state)
+TEST_ON(a_dibs_holder_blocks_redis_py, fixture *f)
 {
-    fixture *f = *state;
     process *python = start_redis_py(f->server);
 
     fixture_open(f, SAFE_LEASE_MS);
@@ -59,9 +58,8 @@ static void a_dibs_holder_blocks_redis_py(void **state)
     end_redis_py(python);
 }
 
-static void a_redis_py_holder_blocks_dibs(void **state)
+TEST_ON(a_redis_py_holder_blocks_dibs, fixture *f)
 {
-    fixture *f = *state;
     process *python = start_redis_py(f->server);
 
     fixture_open(f, LONG_LEASE_MS);
@@ -82,9 +80,8 @@ static void a_redis_py_holder_blocks_dibs(void **state)
     end_redis_py(python);
 }
 
-static void dibs_gets_it_when_redis_pys_lease_ends(void **state)
+TEST_ON(dibs_gets_it_when_redis_pys_lease_ends, fixture *f)
 {
-    fixture *f = *state;
     process *python = start_redis_py(f->server);
     int64_t begin = now_ms();
 
@@ -100,9 +97,8 @@ static void dibs_gets_it_when_redis_pys_lease_ends(void **state)
 }
 
 /* Both hold the lock in turn, many times, as fast as they can. */
-static void dibs_and_redis_py_take_turns(void **state)
+TEST_ON(dibs_and_redis_py_take_turns, fixture *f)
 {
-    fixture *f = *state;
     process *python = start_redis_py(f->server);
 
     fixture_open(f, LONG_LEASE_MS);
@@ -122,9 +118,8 @@ static void dibs_and_redis_py_take_turns(void **state)
 
 /* ----------------------------------------------------------------- by hand */
 
-static void set_nx_px_by_hand_excludes_and_is_excluded(void **state)
+TEST_ON(set_nx_px_by_hand_excludes_and_is_excluded, fixture *f)
 {
-    fixture *f = *state;
     char token[64];
     char none[64];
 
@@ -143,9 +138,8 @@ static void set_nx_px_by_hand_excludes_and_is_excluded(void **state)
 }
 
 /* What K holds is just what SET NX PX makes: a string, with an expiry of the lease. */
-static void the_key_is_a_plain_string_with_the_lease(void **state)
+TEST_ON(the_key_is_a_plain_string_with_the_lease, fixture *f)
 {
-    fixture *f = *state;
     char type[16];
     char token[256];
     dibs_owner owner;
@@ -167,10 +161,9 @@ static void the_key_is_a_plain_string_with_the_lease(void **state)
 }
 
 /* Every acquire has a new token: a late release can't end a later hold. */
-static void no_token_is_used_twice(void **state)
+TEST_ON(no_token_is_used_twice, fixture *f)
 {
     enum { ROUNDS = 20 };
-    fixture *f = *state;
     char tokens[ROUNDS][192];
 
     fixture_open(f, 0);
@@ -187,9 +180,8 @@ static void no_token_is_used_twice(void **state)
 
 /* ------------------------------------------------------ query, force_unlock */
 
-static void query_shows_foreign_holders(void **state)
+TEST_ON(query_shows_foreign_holders, fixture *f)
 {
-    fixture *f = *state;
     static const char binary[] = "\x01\xff\nb\"\0z";
     char long_token[400];
     dibs_owner owner;
@@ -226,9 +218,8 @@ static void query_shows_foreign_holders(void **state)
     server_do(f->server, "DEL lock:x");
 }
 
-static void force_unlock_ends_only_the_token_it_names(void **state)
+TEST_ON(force_unlock_ends_only_the_token_it_names, fixture *f)
 {
-    fixture *f = *state;
     dibs_runtime *second;
     dibs_owner owner;
 
@@ -261,9 +252,8 @@ static void force_unlock_ends_only_the_token_it_names(void **state)
     dibs_close(second);
 }
 
-static void a_force_unlocked_holder_learns_by_its_renewal(void **state)
+TEST_ON(a_force_unlocked_holder_learns_by_its_renewal, fixture *f)
 {
-    fixture *f = *state;
     dibs_runtime *second;
     uint64_t fence;
 
@@ -281,22 +271,4 @@ static void a_force_unlocked_holder_learns_by_its_renewal(void **state)
     dibs_close(second);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_dibs_holder_blocks_redis_py),
-        TEST(a_redis_py_holder_blocks_dibs),
-        TEST(dibs_gets_it_when_redis_pys_lease_ends),
-        TEST(dibs_and_redis_py_take_turns),
-        TEST(set_nx_px_by_hand_excludes_and_is_excluded),
-        TEST(the_key_is_a_plain_string_with_the_lease),
-        TEST(no_token_is_used_twice),
-        TEST(query_shows_foreign_holders),
-        TEST(force_unlock_ends_only_the_token_it_names),
-        TEST(a_force_unlocked_holder_learns_by_its_renewal),
-    };
-
-    return cmocka_run_group_tests_name("interop", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

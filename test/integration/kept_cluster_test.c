@@ -87,9 +87,8 @@ static void expect_had(dibs_runtime *rt, const char *name, uint64_t fence)
 
 /* -------------------------------------------------------------------- in quiet */
 
-static void names_of_all_nodes_are_kept_and_recalled(void **state)
+TEST_ON(names_of_all_nodes_are_kept_and_recalled, struct scene *s)
 {
-    struct scene *s = *state;
     const char *names[NODES];
     uint64_t fences[NODES];
 
@@ -115,10 +114,8 @@ static void names_of_all_nodes_are_kept_and_recalled(void **state)
 
 /* ------------------------------------------------------------- a node that does not tell */
 
-static void what_a_node_kept_is_given_back_when_it_ceases_to_tell(void **state)
+TEST_ON(what_a_node_kept_is_given_back_when_it_ceases_to_tell, struct scene *s)
 {
-    struct scene *s = *state;
-
     open_keeping_on_cluster(s);
     const char *here = name_of_node(s, 0), *there = name_of_node(s, 1);
     keep(s->rt, there);
@@ -133,10 +130,15 @@ static void what_a_node_kept_is_given_back_when_it_ceases_to_tell(void **state)
     keep(s->rt, there);
 }
 
-/* The others do, so leases are kept; not those of its slots. */
-static void nothing_is_kept_of_a_node_that_may_not_tell(void **state)
+static int teardown_telling(void **state)
 {
-    struct scene *s = *state;
+    server_do(scene.c->nodes[0], "ACL SETUSER default +client|tracking");
+    return teardown(state);
+}
+
+/* The others do, so leases are kept; not those of its slots. */
+TEST_WITH(nothing_is_kept_of_a_node_that_may_not_tell, setup, teardown_telling, struct scene *s)
+{
     server *mute = s->c->nodes[0];
 
     server_do(mute, "ACL SETUSER default -client|tracking");
@@ -151,18 +153,10 @@ static void nothing_is_kept_of_a_node_that_may_not_tell(void **state)
     keep(s->rt, there);
 }
 
-static int teardown_telling(void **state)
-{
-    server_do(scene.c->nodes[0], "ACL SETUSER default +client|tracking");
-    return teardown(state);
-}
-
 /* ------------------------------------------------------------------- slots that move */
 
-static void a_kept_lease_is_given_back_when_its_slot_moves(void **state)
+TEST_ON(a_kept_lease_is_given_back_when_its_slot_moves, struct scene *s)
 {
-    struct scene *s = *state;
-
     open_keeping_on_cluster(s);
     dibs_runtime *other = open_other(s);
     const char *name = name_of_node(s, 0);
@@ -181,9 +175,8 @@ static void a_kept_lease_is_given_back_when_its_slot_moves(void **state)
  * Nobody tells of changes at the node that the slot moves to. What is known of the use of a lease stands at the old
  * node when the lock has moved, and must still follow it, though another process asked for the lock meanwhile.
  */
-static void nothing_is_kept_while_its_slot_moves(void **state)
+TEST_ON(nothing_is_kept_while_its_slot_moves, struct scene *s)
 {
-    struct scene *s = *state;
     server *from = s->c->nodes[1], *to = s->c->nodes[2];
     actor *a = actor_start();
 
@@ -220,10 +213,8 @@ static void nothing_is_kept_while_its_slot_moves(void **state)
 
 /* ---------------------------------------------------------------------------- failover */
 
-static void after_a_failover_no_kept_lease_is_taken(void **state)
+TEST_ON(after_a_failover_no_kept_lease_is_taken, struct scene *s)
 {
-    struct scene *s = *state;
-
     open_keeping_on_cluster(s);
     const char *here = name_of_node(s, 0), *there = name_of_node(s, 1);
     unsigned slot = slot_of(s, here);
@@ -244,18 +235,4 @@ static void after_a_failover_no_kept_lease_is_taken(void **state)
     keep(s->rt, here);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(names_of_all_nodes_are_kept_and_recalled),
-        TEST(what_a_node_kept_is_given_back_when_it_ceases_to_tell),
-        cmocka_unit_test_setup_teardown(nothing_is_kept_of_a_node_that_may_not_tell, setup, teardown_telling),
-        TEST(a_kept_lease_is_given_back_when_its_slot_moves),
-        TEST(nothing_is_kept_while_its_slot_moves),
-        TEST(after_a_failover_no_kept_lease_is_taken),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, stop_cluster);
-}
+TESTS_OF(setup, teardown, NULL, stop_cluster)

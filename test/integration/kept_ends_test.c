@@ -43,9 +43,8 @@ static process *start_keeper(fixture *f, const char *name)
     return agent;
 }
 
-static void a_name_kept_by_a_process_that_ended_is_free_in_time(void **state)
+TEST_ON(a_name_kept_by_a_process_that_ended_is_free_in_time, fixture *f)
 {
-    fixture *f = *state;
     process *keepers[KEEPERS];
     char name[KEEPERS][8];
 
@@ -121,9 +120,8 @@ static void expect_had_in_time(dibs_status status, int64_t took)
     assert_that(took < BOUND + SLACK_MS, "%ld ms", (long)took);
 }
 
-static void a_kept_name_is_free_in_time_though_recalls_are_swallowed(void **state)
+TEST_ON(a_kept_name_is_free_in_time_though_recalls_are_swallowed, fixture *f)
 {
-    fixture *f = *state;
     struct unheard u = {.over = false};
     int64_t limit = now_ms() + LIMIT_MS;
     dibs_status status;
@@ -158,9 +156,8 @@ static bool is_used_much(void *arg)
 }
 
 /* The time between two uses is too short to tell the store that the lease is kept, and the fences are sure. */
-static void a_name_in_use_is_free_in_time_though_recalls_are_swallowed(void **state)
+TEST_ON(a_name_in_use_is_free_in_time_though_recalls_are_swallowed, fixture *f)
 {
-    fixture *f = *state;
     struct unheard u = {.over = false};
     dibs_status status;
     actor *a = actor_start();
@@ -178,15 +175,4 @@ static void a_name_in_use_is_free_in_time_though_recalls_are_swallowed(void **st
     close_unheard(&u);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_name_kept_by_a_process_that_ended_is_free_in_time),
-        TEST(a_kept_name_is_free_in_time_though_recalls_are_swallowed),
-        TEST(a_name_in_use_is_free_in_time_though_recalls_are_swallowed),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

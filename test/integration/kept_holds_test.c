@@ -141,12 +141,11 @@ static void restart_server(void *arg)
     server_restart(arg);
 }
 
-static void kept_leases_exclude_each_other_while_processes_and_the_server_are_killed(void **state)
+TEST(kept_leases_exclude_each_other_while_processes_and_the_server_are_killed)
 {
     server *s = server_start(&(server_options){.config = "appendonly yes\nappendfsync always"});
     struct scene scene;
 
-    (void)state;
     open_scene(&scene, s->url, s->folder);
     disturb(&scene, restart_server, s);
     close_scene(&scene);
@@ -165,12 +164,11 @@ static void fail_over(void *arg)
 
 /* A failover may forget a lease, so that two hold a lock for a while: the old lease, which its process may use again
  * until it is told, has the smaller fences. */
-static void fences_of_kept_leases_rise_through_failovers(void **state)
+TEST(fences_of_kept_leases_rise_through_failovers)
 {
     sentinels *s = sentinels_start(NULL);
     struct scene scene;
 
-    (void)state;
     open_scene(&scene, s->url, s->data[0]->folder);
     disturb(&scene, fail_over, s);
     close_scene(&scene);
@@ -178,12 +176,4 @@ static void fences_of_kept_leases_rise_through_failovers(void **state)
     sentinels_stop(s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(kept_leases_exclude_each_other_while_processes_and_the_server_are_killed),
-        cmocka_unit_test(fences_of_kept_leases_rise_through_failovers),
-    };
-
-    return cmocka_run_group_tests_name("kept_holds", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

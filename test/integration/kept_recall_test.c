@@ -17,9 +17,8 @@
 
 /* ----------------------------------------------------------------------------- recalls */
 
-static void a_recalled_name_goes_to_another_process_at_once(void **state)
+TEST_ON(a_recalled_name_goes_to_another_process_at_once, fixture *f)
 {
-    fixture *f = *state;
     dibs_runtime *other;
 
     open_keeping(f, KEEP_LONG_MS);
@@ -57,10 +56,9 @@ static bool is_used(void *rt)
 }
 
 /* This also works just after the unlock, when the store does not know yet that the lease is kept. */
-static void a_single_try_gets_a_kept_name(void **state)
+TEST_ON(a_single_try_gets_a_kept_name, fixture *f)
 {
     enum { NAMES = 50 };
-    fixture *f = *state;
     dibs_runtime *other;
     char name[16];
 
@@ -80,10 +78,9 @@ static void a_single_try_gets_a_kept_name(void **state)
  * A thread was just granted another lock that it waited for, and no longer reads; the next waiter would read the recall
  * for all.
  */
-static void a_recall_arrives_though_no_thread_listens(void **state)
+TEST_ON(a_recall_arrives_though_no_thread_listens, fixture *f)
 {
     enum { ROUNDS = 10 }; /* a busy machine may be late, but not each time */
-    fixture *f = *state;
     int64_t best = INT64_MAX;
     dibs_runtime *other;
     actor *a = actor_start();
@@ -110,10 +107,9 @@ static void a_recall_arrives_though_no_thread_listens(void **state)
     dibs_close(other);
 }
 
-static void a_single_try_gets_several_kept_names(void **state)
+TEST_ON(a_single_try_gets_several_kept_names, fixture *f)
 {
     static const char *const names[] = {"x", "free", "y", "z"};
-    fixture *f = *state;
     dibs_runtime *other;
 
     open_keeping(f, KEEP_LONG_MS);
@@ -131,10 +127,9 @@ static void a_single_try_gets_several_kept_names(void **state)
 }
 
 /* Where a round trip takes longer than a keeper has time. */
-static void a_single_try_from_far_away_gets_a_kept_name(void **state)
+TEST_ON(a_single_try_from_far_away_gets_a_kept_name, fixture *f)
 {
     enum { ROUNDS = 10, DELAY_MS = 80 }; /* a keeper on a busy machine may be late, but not each time */
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     dibs_runtime *far = open_url(script_server_url(net), &(dibs_config){.command_timeout_ms = LIMIT_MS});
     dibs_status status = DIBS_BUSY;
@@ -156,10 +151,9 @@ static void a_single_try_from_far_away_gets_a_kept_name(void **state)
 }
 
 /* The server told that the name is kept, and then nothing more: nobody knows whether it is still taken. */
-static void a_single_try_is_unavailable_where_the_server_falls_silent(void **state)
+TEST_ON(a_single_try_is_unavailable_where_the_server_falls_silent, fixture *f)
 {
     enum { TIMEOUT_MS = 500 };
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     dibs_runtime *far = open_url(script_server_url(net), &(dibs_config){.command_timeout_ms = TIMEOUT_MS});
 
@@ -193,9 +187,8 @@ static void try_until_told_of_use(dibs_runtime *rt, const char *name)
     assert_true(took < RECALL_MS);
 }
 
-static void a_single_try_of_a_lease_in_use_is_busy(void **state)
+TEST_ON(a_single_try_of_a_lease_in_use_is_busy, fixture *f)
 {
-    fixture *f = *state;
     dibs_runtime *other;
 
     open_keeping(f, KEEP_LONG_MS);
@@ -237,10 +230,9 @@ static bool recall_while_in_use(fixture *f, dibs_runtime *other, actor *a, const
     return true;
 }
 
-static void a_lease_recalled_while_in_use_is_released(void **state)
+TEST_ON(a_lease_recalled_while_in_use_is_released, fixture *f)
 {
     enum { ROUNDS = 10 }; /* a busy machine may be slow, but not each time */
-    fixture *f = *state;
     dibs_runtime *other;
     actor *a = actor_start();
     char name[16];
@@ -261,10 +253,9 @@ static void a_lease_recalled_while_in_use_is_released(void **state)
 /* ------------------------------------------------------- recalls that come when they should not */
 
 /* The store answers each time that others wait, also to who tells it that the lease will be released. */
-static void a_recall_of_a_lease_in_use_is_answered_once(void **state)
+TEST_ON(a_recall_of_a_lease_in_use_is_answered_once, fixture *f)
 {
     enum { FEW = 20 }; /* a renewal without end made thousands */
-    fixture *f = *state;
     dibs_runtime *other;
     actor *waiter = actor_start();
 
@@ -297,9 +288,8 @@ static void recall_token(fixture *f, const char *token)
     server_do(f->server, "PUBLISH %s %s", queue_channel_of(token), message);
 }
 
-static void recalls_may_come_late_and_twice(void **state)
+TEST_ON(recalls_may_come_late_and_twice, fixture *f)
 {
-    fixture *f = *state;
     char token[200];
 
     open_keeping(f, KEEP_LONG_MS);
@@ -333,9 +323,8 @@ static dibs_runtime *open_mute(fixture *f)
  * The keeper finds the waiter when it tells the store that the lease is kept, or at the latest when it gives the lease
  * back.
  */
-static void a_lost_recall_costs_time_and_nothing_else(void **state)
+TEST_ON(a_lost_recall_costs_time_and_nothing_else, fixture *f)
 {
-    fixture *f = *state;
     dibs_runtime *mute;
 
     open_keeping(f, 500);
@@ -383,10 +372,9 @@ static process *start_keeping(fixture *f, unsigned keep_ms)
     return agent;
 }
 
-static void a_killed_keeper_blocks_others_only_briefly(void **state)
+TEST_ON(a_killed_keeper_blocks_others_only_briefly, fixture *f)
 {
     enum { KEEP = 400 };
-    fixture *f = *state;
 
     fixture_open(f, 0);
     process *agent = start_keeping(f, KEEP);
@@ -421,10 +409,9 @@ static process *stop_keeper(fixture *f, unsigned keep_ms, int64_t *since)
 }
 
 /* When the keeper goes on, it has lost the lease. */
-static void a_stopped_keeper_blocks_others_only_briefly(void **state)
+TEST_ON(a_stopped_keeper_blocks_others_only_briefly, fixture *f)
 {
     enum { KEEP = 1000 };
-    fixture *f = *state;
     int64_t since;
 
     fixture_open(f, 0);
@@ -474,10 +461,9 @@ static bool takes_it(void *arg)
  * A loop that keeps the name gives it back after a while, and then keeps it no more for some time. The client looks
  * whenever it likes: looks in step with the loop could each come when that time is over.
  */
-static void a_client_without_dibs_finds_the_name_free_in_the_end(void **state)
+TEST_ON(a_client_without_dibs_finds_the_name_free_in_the_end, fixture *f)
 {
     enum { KEEP = 20 };
-    fixture *f = *state;
     pthread_t thread;
 
     open_keeping(f, KEEP);
@@ -496,26 +482,4 @@ static void a_client_without_dibs_finds_the_name_free_in_the_end(void **state)
     lock_and_unlock(f->rt, "x");
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_recalled_name_goes_to_another_process_at_once),
-        TEST(a_single_try_gets_a_kept_name),
-        TEST(a_recall_arrives_though_no_thread_listens),
-        TEST(a_single_try_gets_several_kept_names),
-        TEST(a_single_try_from_far_away_gets_a_kept_name),
-        TEST(a_single_try_is_unavailable_where_the_server_falls_silent),
-        TEST(a_single_try_of_a_lease_in_use_is_busy),
-        TEST(a_lease_recalled_while_in_use_is_released),
-        TEST(a_recall_of_a_lease_in_use_is_answered_once),
-        TEST(recalls_may_come_late_and_twice),
-        TEST(a_lost_recall_costs_time_and_nothing_else),
-        TEST(a_killed_keeper_blocks_others_only_briefly),
-        TEST(a_stopped_keeper_blocks_others_only_briefly),
-        TEST(a_client_without_dibs_finds_the_name_free_in_the_end),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

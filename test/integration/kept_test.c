@@ -9,10 +9,8 @@
 
 /* ------------------------------------------------------------------- when it is kept */
 
-static void a_name_that_is_locked_four_times_in_a_row_is_kept(void **state)
+TEST_ON(a_name_that_is_locked_four_times_in_a_row_is_kept, fixture *f)
 {
-    fixture *f = *state;
-
     open_keeping(f, KEEP_LONG_MS);
     keep(f->rt, "x");
     for (int i = 1; i < IN_A_ROW; i++) {
@@ -29,10 +27,8 @@ static void a_name_that_is_locked_four_times_in_a_row_is_kept(void **state)
     assert_int_equal(stats.acquired, stats.released);
 }
 
-static void no_lease_is_kept_unless_configured(void **state)
+TEST_ON(no_lease_is_kept_unless_configured, fixture *f)
 {
-    fixture *f = *state;
-
     open_tracking(f, 0);
     assert_status(DIBS_OK, dibs_lock(f->rt, "held"));
     await_tracked(f->server, f->rt, 1);
@@ -56,10 +52,8 @@ static void expect_never_kept(fixture *f, const dibs_lock_options *options)
     assert_int_equal(stats_of(f->rt).retaken, retaken);
 }
 
-static void fair_fixed_and_shared_locks_are_never_kept(void **state)
+TEST_ON(fair_fixed_and_shared_locks_are_never_kept, fixture *f)
 {
-    fixture *f = *state;
-
     open_keeping(f, KEEP_LONG_MS);
     keep(f->rt, "other");
     expect_never_kept(f, &(dibs_lock_options){.flags = DIBS_FAIR});
@@ -68,10 +62,8 @@ static void fair_fixed_and_shared_locks_are_never_kept(void **state)
     expect_never_kept(f, &(dibs_lock_options){.flags = DIBS_SHARED, .limit = 2});
 }
 
-static void an_extended_lease_is_never_kept(void **state)
+TEST_ON(an_extended_lease_is_never_kept, fixture *f)
 {
-    fixture *f = *state;
-
     open_keeping(f, KEEP_LONG_MS);
     keep(f->rt, "x");
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
@@ -81,10 +73,8 @@ static void an_extended_lease_is_never_kept(void **state)
     assert_int_equal(stats_of(f->rt).kept, 0);
 }
 
-static void no_lease_is_kept_where_none_is_handed_over(void **state)
+TEST_ON(no_lease_is_kept_where_none_is_handed_over, fixture *f)
 {
-    fixture *f = *state;
-
     f->config.handoff_ms = DIBS_NO_HANDOFF;
     open_keeping(f, KEEP_LONG_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "held"));
@@ -93,12 +83,11 @@ static void no_lease_is_kept_where_none_is_handed_over(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "held"));
 }
 
-static void a_store_in_memory_works_with_keep_ms(void **state)
+TEST_WITH(a_store_in_memory_works_with_keep_ms, NULL, NULL, void *none)
 {
     const dibs_config config = {.keep_ms = 1000};
     dibs_runtime *rt = open_url("mem:", &config);
 
-    (void)state;
     for (int i = 0; i < 2 * IN_A_ROW; i++)
         lock_and_unlock(rt, "x");
     dibs_close(rt);
@@ -106,10 +95,9 @@ static void a_store_in_memory_works_with_keep_ms(void **state)
 
 /* ------------------------------------------------------------------------ taken again */
 
-static void a_kept_lease_is_taken_without_a_command(void **state)
+TEST_ON(a_kept_lease_is_taken_without_a_command, fixture *f)
 {
     enum { PAIRS = 5000 };
-    fixture *f = *state;
     uint64_t fence = 0;
 
     open_keeping(f, KEEP_LONG_MS);
@@ -135,9 +123,8 @@ static void a_kept_lease_is_taken_without_a_command(void **state)
     dibs_close(other);
 }
 
-static void any_thread_and_any_task_may_take_a_kept_lease(void **state)
+TEST_ON(any_thread_and_any_task_may_take_a_kept_lease, fixture *f)
 {
-    fixture *f = *state;
     dibs_queue *q = queue_new();
     actor *a = actor_start();
 
@@ -180,10 +167,8 @@ static bool is_long(void *arg)
 }
 
 /* The store is told of it within 20 ms; and again when the lease is taken. */
-static void a_kept_lease_is_short_in_the_store_and_taken_it_is_long(void **state)
+TEST_ON(a_kept_lease_is_short_in_the_store_and_taken_it_is_long, fixture *f)
 {
-    fixture *f = *state;
-
     open_keeping(f, SHORT_KEEP);
     keep(f->rt, "x");
     assert_true(wait_until(is_short, f, LIMIT_MS));
@@ -235,10 +220,8 @@ static bool is_taken_unsure(void *arg)
 }
 
 /* The server may have done it. */
-static void a_kept_lease_is_short_before_the_server_has_answered(void **state)
+TEST_ON(a_kept_lease_is_short_before_the_server_has_answered, fixture *f)
 {
-    fixture *f = *state;
-
     open_keeping(f, UNSURE_KEEP);
     assert_true(wait_until(is_taken_unsure, f, LIMIT_MS));
     await_lost(f->rt, "x");
@@ -250,9 +233,8 @@ static void a_kept_lease_is_short_before_the_server_has_answered(void **state)
  * A grant has 1,024 fences. More are the process's own once the server has answered that no other grant will have them:
  * until then the last one is released, not kept.
  */
-static void no_fence_is_used_before_the_server_made_it_sure(void **state)
+TEST_ON(no_fence_is_used_before_the_server_made_it_sure, fixture *f)
 {
-    fixture *f = *state;
     dibs_status status = DIBS_OK;
     unsigned taken = 0;
 
@@ -269,10 +251,8 @@ static void no_fence_is_used_before_the_server_made_it_sure(void **state)
     server_resume(f->server);
 }
 
-static void a_kept_lease_that_nobody_uses_is_given_back(void **state)
+TEST_ON(a_kept_lease_that_nobody_uses_is_given_back, fixture *f)
 {
-    fixture *f = *state;
-
     open_keeping(f, 100);
     keep(f->rt, "x");
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
@@ -301,10 +281,8 @@ static void expect_given_back_for(fixture *f, const dibs_lock_options *options)
         assert_false(server_has(f->server, "lock:x"));
 }
 
-static void an_acquire_with_another_lease_gives_the_kept_one_back(void **state)
+TEST_ON(an_acquire_with_another_lease_gives_the_kept_one_back, fixture *f)
 {
-    fixture *f = *state;
-
     open_keeping(f, KEEP_LONG_MS);
     expect_given_back_for(f, &(dibs_lock_options){.lease_ms = 20000});
     expect_given_back_for(f, &(dibs_lock_options){.flags = DIBS_FIXED_LEASE});
@@ -312,10 +290,9 @@ static void an_acquire_with_another_lease_gives_the_kept_one_back(void **state)
     expect_given_back_for(f, &(dibs_lock_options){.flags = DIBS_SHARED});
 }
 
-static void a_close_gives_all_kept_leases_back(void **state)
+TEST_ON(a_close_gives_all_kept_leases_back, fixture *f)
 {
     enum { NAMES = 20 };
-    fixture *f = *state;
     char name[16];
 
     open_keeping(f, KEEP_LONG_MS);
@@ -330,11 +307,30 @@ static void a_close_gives_all_kept_leases_back(void **state)
     assert_int_equal(events_count(&f->events, DIBS_EVENT_LOST, NULL), 0);
 }
 
+/* The note that nobody uses the lock outlives it, unless the keeper took the lease again just before. */
+TEST_ON(dibs_forget_deletes_the_note_of_a_kept_lease, fixture *f)
+{
+    dibs_runtime *other;
+
+    open_keeping(f, KEEP_LONG_MS);
+    other = open_runtime(f->server, 0);
+    keep(f->rt, "x");
+    await_shown_kept(other, "x");
+    assert_status(DIBS_BUSY, dibs_forget(other, "x"));
+    assert_status(DIBS_OK, dibs_timedlock(other, "x", LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock(other, "x"));
+    dibs_close(f->rt);
+    server_do(f->server, "SET dibs:kept:{lock:x} dibs:anybody PX 600000");
+    assert_status(DIBS_OK, dibs_forget(other, "x"));
+    assert_false(server_has(f->server, "dibs:kept:{lock:x}"));
+    assert_false(server_has(f->server, "dibs:fence:{lock:x}"));
+    f->rt = other;
+}
+
 /* The number of kept leases has a limit. */
-static void the_number_of_kept_names_is_limited(void **state)
+TEST_ON(the_number_of_kept_names_is_limited, fixture *f)
 {
     enum { NAMES = 6000, MOST = 4096 };
-    fixture *f = *state;
     char name[16];
 
     open_keeping(f, KEEP_LONG_MS);
@@ -348,10 +344,8 @@ static void the_number_of_kept_names_is_limited(void **state)
     assert_that(kept > MOST / 2 && kept <= MOST, "%lu kept", (unsigned long)kept);
 }
 
-static void kept_leases_are_given_back_when_tracking_ends(void **state)
+TEST_ON(kept_leases_are_given_back_when_tracking_ends, fixture *f)
 {
-    fixture *f = *state;
-
     open_keeping(f, KEEP_LONG_MS);
     keep(f->rt, "x");
     await_shown_kept(f->rt, "x");
@@ -364,9 +358,8 @@ static void kept_leases_are_given_back_when_tracking_ends(void **state)
 
 /* ------------------------------------------------------------------------------ losses */
 
-static void losing_a_kept_lease_is_not_told_as_a_loss(void **state)
+TEST_ON(losing_a_kept_lease_is_not_told_as_a_loss, fixture *f)
 {
-    fixture *f = *state;
     dibs_runtime *other;
 
     open_keeping(f, KEEP_LONG_MS);
@@ -395,9 +388,8 @@ static bool shows_kept_in_use(void *arg)
 }
 
 /* Who takes a kept lease while the store says nothing is told in time that it can't be renewed. */
-static void a_kept_lease_that_is_taken_is_told_to_be_at_risk(void **state)
+TEST_ON(a_kept_lease_that_is_taken_is_told_to_be_at_risk, fixture *f)
 {
-    fixture *f = *state;
     int64_t limit = now_ms() + LIMIT_MS;
 
     f->config.command_timeout_ms = LIMIT_MS / 4;
@@ -414,10 +406,8 @@ static void a_kept_lease_that_is_taken_is_told_to_be_at_risk(void **state)
     assert_true(status == DIBS_OK || status == DIBS_LOST);
 }
 
-static void after_a_restart_no_kept_lease_is_taken(void **state)
+TEST_ON(after_a_restart_no_kept_lease_is_taken, fixture *f)
 {
-    fixture *f = *state;
-
     open_keeping(f, KEEP_LONG_MS);
     keep(f->rt, "x");
     await_shown_kept(f->rt, "x");
@@ -443,10 +433,8 @@ static void child_has_no_kept_lease(dibs_runtime *rt)
     dibs_close(rt);
 }
 
-static void a_forked_child_has_no_kept_lease(void **state)
+TEST_ON(a_forked_child_has_no_kept_lease, fixture *f)
 {
-    fixture *f = *state;
-
     open_keeping(f, KEEP_LONG_MS);
     keep(f->rt, "x");
     run_child(child_has_no_kept_lease, f->rt);
@@ -455,54 +443,4 @@ static void a_forked_child_has_no_kept_lease(void **state)
     assert_int_equal(stats_of(f->rt).lost, 0);
 }
 
-/* The note that nobody uses the lock outlives it, unless the keeper took the lease again just before. */
-static void dibs_forget_deletes_the_note_of_a_kept_lease(void **state)
-{
-    fixture *f = *state;
-    dibs_runtime *other;
-
-    open_keeping(f, KEEP_LONG_MS);
-    other = open_runtime(f->server, 0);
-    keep(f->rt, "x");
-    await_shown_kept(other, "x");
-    assert_status(DIBS_BUSY, dibs_forget(other, "x"));
-    assert_status(DIBS_OK, dibs_timedlock(other, "x", LIMIT_MS));
-    assert_status(DIBS_OK, dibs_unlock(other, "x"));
-    dibs_close(f->rt);
-    server_do(f->server, "SET dibs:kept:{lock:x} dibs:anybody PX 600000");
-    assert_status(DIBS_OK, dibs_forget(other, "x"));
-    assert_false(server_has(f->server, "dibs:kept:{lock:x}"));
-    assert_false(server_has(f->server, "dibs:fence:{lock:x}"));
-    f->rt = other;
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_name_that_is_locked_four_times_in_a_row_is_kept),
-        TEST(no_lease_is_kept_unless_configured),
-        TEST(fair_fixed_and_shared_locks_are_never_kept),
-        TEST(an_extended_lease_is_never_kept),
-        TEST(no_lease_is_kept_where_none_is_handed_over),
-        cmocka_unit_test(a_store_in_memory_works_with_keep_ms),
-        TEST(a_kept_lease_is_taken_without_a_command),
-        TEST(any_thread_and_any_task_may_take_a_kept_lease),
-        TEST(a_kept_lease_is_short_in_the_store_and_taken_it_is_long),
-        TEST(a_kept_lease_is_short_before_the_server_has_answered),
-        TEST(no_fence_is_used_before_the_server_made_it_sure),
-        TEST(a_kept_lease_that_nobody_uses_is_given_back),
-        TEST(an_acquire_with_another_lease_gives_the_kept_one_back),
-        TEST(a_close_gives_all_kept_leases_back),
-        TEST(dibs_forget_deletes_the_note_of_a_kept_lease),
-        TEST(the_number_of_kept_names_is_limited),
-        TEST(kept_leases_are_given_back_when_tracking_ends),
-        TEST(losing_a_kept_lease_is_not_told_as_a_loss),
-        TEST(a_kept_lease_that_is_taken_is_told_to_be_at_risk),
-        TEST(after_a_restart_no_kept_lease_is_taken),
-        TEST(a_forked_child_has_no_kept_lease),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

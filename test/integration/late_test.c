@@ -45,9 +45,8 @@ static void open_without_client_kill(fixture *f, script_server *net, const char 
     open_as_u(f, net, url, 3 * SAFE_LEASE_MS, 500);
 }
 
-static void a_stuck_renewal_does_not_undo_an_extension(void **state)
+TEST_ON(a_stuck_renewal_does_not_undo_an_extension, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     const char *url;
     long long asks;
@@ -110,9 +109,8 @@ static void release_when_long(void *arg)
  * The extension is sent again over the next connection, and a longer one after it, before the stuck one arrives in
  * time.
  */
-static void a_stuck_extension_is_taken_into_account(void **state)
+TEST_ON(a_stuck_extension_is_taken_into_account, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     struct bystander by = {f, net};
     actor *other = actor_start();
@@ -154,9 +152,8 @@ static void withdraw_and_cut_when_stuck(void *arg)
 }
 
 /* The next connection finds that it can't end the last any more: an ask on its way may still be executed. */
-static void a_stuck_ask_leaves_nothing_though_the_right_to_kill_is_withdrawn(void **state)
+TEST_ON(a_stuck_ask_leaves_nothing_though_the_right_to_kill_is_withdrawn, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     struct bystander by = {f, net};
     actor *other = actor_start();
@@ -180,9 +177,8 @@ static void a_stuck_ask_leaves_nothing_though_the_right_to_kill_is_withdrawn(voi
 }
 
 /* The forced unlock ended with its outcome in doubt. When it arrives, the lock belongs to somebody who came since. */
-static void a_forced_unlock_that_is_stuck_ends_nobody_who_came_since(void **state)
+TEST_ON(a_forced_unlock_that_is_stuck_ends_nobody_who_came_since, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     dibs_runtime *holder = open_runtime(f->server, LONG_LEASE_MS);
     const char *url;
@@ -211,9 +207,8 @@ static void a_forced_unlock_that_is_stuck_ends_nobody_who_came_since(void **stat
  * Nobody can end the connection in which the ask is stuck. The ask carries the time after which it is ignored, and its
  * retraction is confirmed only after that. However late the ask arrives, it leaves nothing.
  */
-static void a_stuck_ask_leaves_nothing(void **state)
+TEST_ON(a_stuck_ask_leaves_nothing, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     const char *url;
 
@@ -236,9 +231,8 @@ static void a_stuck_ask_leaves_nothing(void **state)
  * The server reported 1970 when the connection was made, and today's time since: every request seems to arrive too
  * late.
  */
-static void a_server_clock_that_jumps_ahead_stops_no_call(void **state)
+TEST_ON(a_server_clock_that_jumps_ahead_stops_no_call, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     const char *url;
 
@@ -290,9 +284,8 @@ static long long pttl(server *s)
     return server_integer(s, "PTTL lock:x");
 }
 
-static void only_an_extension_shortens(void **state)
+TEST_ON(only_an_extension_shortens, fixture *f)
 {
-    fixture *f = *state;
     server *s = f->server;
 
     server_do(s, "SET lock:x mine PX 200000");
@@ -310,9 +303,8 @@ static void only_an_extension_shortens(void **state)
     server_do(s, "DEL lock:x");
 }
 
-static void a_late_extension_is_ignored(void **state)
+TEST_ON(a_late_extension_is_ignored, fixture *f)
 {
-    fixture *f = *state;
     server *s = f->server;
     char past[32];
     char future[32];
@@ -345,9 +337,8 @@ static void acquire(server *s, const char *token, const char *not_after, long lo
 }
 
 /* To a server whose clock has jumped ahead, each ask looks like a late one. */
-static void a_late_ask_is_ignored(void **state)
+TEST_ON(a_late_ask_is_ignored, fixture *f)
 {
-    fixture *f = *state;
     server *s = f->server;
     char past[32];
     char future[32];
@@ -381,21 +372,4 @@ static void a_late_ask_is_ignored(void **state)
     server_do(s, "DEL lock:x");
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_stuck_renewal_does_not_undo_an_extension),
-        TEST(a_stuck_extension_is_taken_into_account),
-        TEST(a_stuck_ask_leaves_nothing_though_the_right_to_kill_is_withdrawn),
-        TEST(a_forced_unlock_that_is_stuck_ends_nobody_who_came_since),
-        TEST(a_stuck_ask_leaves_nothing),
-        TEST(a_server_clock_that_jumps_ahead_stops_no_call),
-        TEST(only_an_extension_shortens),
-        TEST(a_late_extension_is_ignored),
-        TEST(a_late_ask_is_ignored),
-    };
-
-    return cmocka_run_group_tests_name("late", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

@@ -16,9 +16,8 @@ static const dibs_lock_options fixed_second = {.lease_ms = 1000, .flags = DIBS_F
 
 /* ---------------------------------------------------------------- renewal */
 
-static void renewal_keeps_a_lock_for_many_leases(void **state)
+TEST_ON(renewal_keeps_a_lock_for_many_leases, fixture *f)
 {
-    fixture *f = *state;
     dibs_runtime *second;
     char first[200];
     char token[200];
@@ -49,10 +48,9 @@ static void renewal_keeps_a_lock_for_many_leases(void **state)
 }
 
 /* A renewal comes up to an eighth of its period earlier where the lease is looked at for something else. */
-static void renew_ms_sets_the_pace(void **state)
+TEST_ON(renew_ms_sets_the_pace, fixture *f)
 {
     enum { RENEW_MS = 48, LEAST_MS = RENEW_MS - RENEW_MS / 8 };
-    fixture *f = *state;
     int64_t begin = now_ms();
 
     f->config.renew_ms = RENEW_MS;
@@ -63,10 +61,9 @@ static void renew_ms_sets_the_pace(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
 }
 
-static void many_leases_are_renewed_together(void **state)
+TEST_ON(many_leases_are_renewed_together, fixture *f)
 {
     enum { LEASES = 600 };
-    fixture *f = *state;
     char name[32];
 
     fixture_open(f, SAFE_LEASE_MS * 2);
@@ -91,9 +88,8 @@ static void many_leases_are_renewed_together(void **state)
  * The order of the two queries matters: the store is asked first. Once it says that the key is gone, every later check
  * of the holder must say DIBS_LOST.
  */
-static void a_fixed_lease_is_lost_before_the_key_is_gone(void **state)
+TEST_ON(a_fixed_lease_is_lost_before_the_key_is_gone, fixture *f)
 {
-    fixture *f = *state;
     int64_t before = now_ms();
     int64_t granted;
     bool there = true;
@@ -129,9 +125,8 @@ static void a_fixed_lease_is_lost_before_the_key_is_gone(void **state)
 }
 
 /* When another client gets in after the end of the lease, the first holder knows of its loss already. */
-static void a_holder_knows_of_its_loss_before_the_next_gets_in(void **state)
+TEST_ON(a_holder_knows_of_its_loss_before_the_next_gets_in, fixture *f)
 {
-    fixture *f = *state;
     dibs_runtime *second;
     uint64_t fence;
 
@@ -160,9 +155,8 @@ static void a_holder_knows_of_its_loss_before_the_next_gets_in(void **state)
 
 /* ----------------------------------------------------------------- extend */
 
-static void extend_sets_the_end_of_a_renewed_lease(void **state)
+TEST_ON(extend_sets_the_end_of_a_renewed_lease, fixture *f)
 {
-    fixture *f = *state;
     int64_t end;
     long long left;
 
@@ -189,10 +183,9 @@ static void extend_sets_the_end_of_a_renewed_lease(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
 }
 
-static void extend_prolongs_a_fixed_lease_once(void **state)
+TEST_ON(extend_prolongs_a_fixed_lease_once, fixture *f)
 {
     dibs_lock_options minute = {.lease_ms = 60000, .flags = DIBS_FIXED_LEASE};
-    fixture *f = *state;
     uint64_t renewed;
     int64_t granted;
 
@@ -214,10 +207,8 @@ static void extend_prolongs_a_fixed_lease_once(void **state)
 }
 
 /* rslock and redlock-cpp "extend" a key that is gone. */
-static void extend_never_takes_back_a_lost_lock(void **state)
+TEST_ON(extend_never_takes_back_a_lost_lock, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "gone"));
     server_do(f->server, "DEL lock:gone");
@@ -310,10 +301,8 @@ static void expect_loss(fixture *f, const struct accident *a)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
 }
 
-static void a_lost_key_is_found_out_by_the_next_renewal(void **state)
+TEST_ON(a_lost_key_is_found_out_by_the_next_renewal, fixture *f)
 {
-    fixture *f = *state;
-
     for (size_t i = 0; i < sizeof accidents / sizeof *accidents; i++) {
         fixture_open(f, SAFE_LEASE_MS);
         expect_loss(f, &accidents[i]);
@@ -325,10 +314,8 @@ static void a_lost_key_is_found_out_by_the_next_renewal(void **state)
 }
 
 /* The release itself finds the loss, before any renewal could. */
-static void unlock_finds_a_lost_key_by_itself(void **state)
+TEST_ON(unlock_finds_a_lost_key_by_itself, fixture *f)
 {
-    fixture *f = *state;
-
     for (size_t i = 0; i < sizeof accidents / sizeof *accidents; i++) {
         fixture_open(f, LONG_LEASE_MS);
         assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
@@ -342,9 +329,8 @@ static void unlock_finds_a_lost_key_by_itself(void **state)
     }
 }
 
-static void the_loser_does_not_block_the_process(void **state)
+TEST_ON(the_loser_does_not_block_the_process, fixture *f)
 {
-    fixture *f = *state;
     actor *other = actor_start();
     uint64_t fence;
     dibs_hold hold;
@@ -371,9 +357,8 @@ static void the_loser_does_not_block_the_process(void **state)
 
 /* --------------------------------------------- a holder, or a store, stops */
 
-static void a_stopped_holder_knows_of_its_loss_when_it_wakes(void **state)
+TEST_ON(a_stopped_holder_knows_of_its_loss_when_it_wakes, fixture *f)
 {
-    fixture *f = *state;
     process *holder;
     uint64_t fence;
 
@@ -398,9 +383,8 @@ static void a_stopped_holder_knows_of_its_loss_when_it_wakes(void **state)
     agent_stop(holder);
 }
 
-static void an_unreachable_store_costs_the_lease_at_its_deadline(void **state)
+TEST_ON(an_unreachable_store_costs_the_lease_at_its_deadline, fixture *f)
 {
-    fixture *f = *state;
     int64_t stopped;
     int64_t asked;
     dibs_status status;
@@ -431,9 +415,8 @@ static void an_unreachable_store_costs_the_lease_at_its_deadline(void **state)
 }
 
 /* redis++ gives a lease up because one renewal timed out. */
-static void an_outage_shorter_than_the_lease_costs_nothing(void **state)
+TEST_ON(an_outage_shorter_than_the_lease_costs_nothing, fixture *f)
 {
-    fixture *f = *state;
     script_server *net;
     dibs_runtime *rt;
     int64_t end;
@@ -462,10 +445,8 @@ static void an_outage_shorter_than_the_lease_costs_nothing(void **state)
 
 /* --------------------------------------------------- released in an outage */
 
-static void a_lock_released_while_the_store_hangs_is_deleted_later(void **state)
+TEST_ON(a_lock_released_while_the_store_hangs_is_deleted_later, fixture *f)
 {
-    fixture *f = *state;
-
     f->config.command_timeout_ms = 200;
     f->config.connect_timeout_ms = 200;
     fixture_open(f, LONG_LEASE_MS);
@@ -485,9 +466,8 @@ static void a_lock_released_while_the_store_hangs_is_deleted_later(void **state)
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
 }
 
-static void a_lock_released_while_the_network_is_cut_is_deleted_later(void **state)
+TEST_ON(a_lock_released_while_the_network_is_cut_is_deleted_later, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     dibs_runtime *rt = open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS});
 
@@ -503,9 +483,8 @@ static void a_lock_released_while_the_network_is_cut_is_deleted_later(void **sta
 }
 
 /* Only the token of the old hold is retracted, never that of a later hold. */
-static void the_late_deletion_spares_a_later_hold(void **state)
+TEST_ON(the_late_deletion_spares_a_later_hold, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     dibs_runtime *rt = open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS});
 
@@ -524,29 +503,4 @@ static void the_late_deletion_spares_a_later_hold(void **state)
     script_server_stop(net);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(renewal_keeps_a_lock_for_many_leases),
-        TEST(renew_ms_sets_the_pace),
-        TEST(many_leases_are_renewed_together),
-        TEST(a_fixed_lease_is_lost_before_the_key_is_gone),
-        TEST(a_holder_knows_of_its_loss_before_the_next_gets_in),
-        TEST(extend_sets_the_end_of_a_renewed_lease),
-        TEST(extend_prolongs_a_fixed_lease_once),
-        TEST(extend_never_takes_back_a_lost_lock),
-        TEST(a_lost_key_is_found_out_by_the_next_renewal),
-        TEST(unlock_finds_a_lost_key_by_itself),
-        TEST(the_loser_does_not_block_the_process),
-        TEST(a_stopped_holder_knows_of_its_loss_when_it_wakes),
-        TEST(an_unreachable_store_costs_the_lease_at_its_deadline),
-        TEST(an_outage_shorter_than_the_lease_costs_nothing),
-        TEST(a_lock_released_while_the_store_hangs_is_deleted_later),
-        TEST(a_lock_released_while_the_network_is_cut_is_deleted_later),
-        TEST(the_late_deletion_spares_a_later_hold),
-    };
-
-    return cmocka_run_group_tests_name("lease lifetime", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

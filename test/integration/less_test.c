@@ -53,13 +53,12 @@ static bool row_is_right(const document_row *row)
     return is_as_expected(row->cells[0], &found, (const ability_word *)expected);
 }
 
-static void servers_md_is_right_about_each_missing_command(void **state)
+TEST(servers_md_is_right_about_each_missing_command)
 {
     static document_row rows[ROWS_MOST];
     size_t count = document_table("doc/SERVERS.md", "Commands", rows, ROWS_MOST);
     bool good = true;
 
-    (void)state;
     for (size_t i = 0; i < count; i++) {
         if (strcmp(rows[i].cells[0], "WAITAOF") != 0) /* an older server does not let it be renamed */
             good = row_is_right(&rows[i]) && good;
@@ -76,12 +75,11 @@ static void expect_not_opened(const char *url, const dibs_config *config, const 
 }
 
 /* dibs_open reports an option that needs a missing command. */
-static void open_reports_a_missing_command_at_once(void **state)
+TEST(open_reports_a_missing_command_at_once)
 {
     server *s = start_without("SELECT WAIT");
     char url[200];
 
-    (void)state;
     snprintf(url, sizeof url, "%s?db=3", s->url);
     expect_not_opened(url, NULL, "refused SELECT: to it that is an unknown command");
     expect_not_opened(s->url, &(dibs_config){.min_replicas = 1}, "refused WAIT: to it that is an unknown command");
@@ -93,13 +91,12 @@ static void open_reports_a_missing_command_at_once(void **state)
 
 /* -------------------------------------------------------------------------- a proxy */
 
-static void locks_work_behind_a_proxy_that_passes_on_keys_alone(void **state)
+TEST_WITH(locks_work_behind_a_proxy_that_passes_on_keys_alone, fixture_setup, fixture_teardown, fixture *f)
 {
     static const char *const kept[] = {"CLIENT", "INFO", "SCRIPT", "PUBSUB", "PUBLISH", "SUBSCRIBE", "PING", "TIME"};
     static const ability_word all[ABILITY_COLUMNS] = {"OK", "OK", "OK", "OK", "yes", "poll", "STORE_ERROR", "no", "no"};
     static ability found;
     char matches[8][32];
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
 
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
@@ -113,14 +110,4 @@ static void locks_work_behind_a_proxy_that_passes_on_keys_alone(void **state)
     script_server_stop(net);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(servers_md_is_right_about_each_missing_command),
-        cmocka_unit_test(open_reports_a_missing_command_at_once),
-        cmocka_unit_test_setup_teardown(locks_work_behind_a_proxy_that_passes_on_keys_alone, fixture_setup,
-                                        fixture_teardown),
-    };
-
-    return cmocka_run_group_tests_name("less", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

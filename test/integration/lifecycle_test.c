@@ -13,9 +13,8 @@
 
 /* ------------------------------------------------------------ open, close */
 
-static void open_and_close_leave_nothing(void **state)
+TEST_ON(open_and_close_leave_nothing, fixture *f)
 {
-    fixture *f = *state;
     struct self before;
 
     /* A first round, for what the C library keeps. */
@@ -35,14 +34,13 @@ static void open_and_close_leave_nothing(void **state)
     assert_false(server_has(f->server, "lock:x"));
 }
 
-static void open_that_fails_leaves_nothing(void **state)
+TEST_WITH(open_that_fails_leaves_nothing, NULL, NULL, void *none)
 {
     static const char *const bad[] = {"unix:///nonexistent/sock", "http://x", "redis://127.0.0.1:1"};
     struct self before = self_now();
 
-    (void)state;
     for (int i = 0; i < 60; i++) {
-        dibs_runtime *rt = (dibs_runtime *)state;
+        dibs_runtime *rt = (dibs_runtime *)&before;
         dibs_config config = {.urls = &bad[i % 3], .url_count = 1};
 
         assert_true(dibs_open(&rt, &config) != DIBS_OK);
@@ -51,9 +49,8 @@ static void open_that_fails_leaves_nothing(void **state)
     self_assert_as(before);
 }
 
-static void close_releases_every_hold_of_every_thread(void **state)
+TEST_ON(close_releases_every_hold_of_every_thread, fixture *f)
 {
-    fixture *f = *state;
     actor *others[3];
     char name[16];
 
@@ -82,10 +79,9 @@ static void close_releases_every_hold_of_every_thread(void **state)
 }
 
 /* Some wait behind a thread of the process, some behind another client. */
-static void close_ends_local_waiters(void **state)
+TEST_ON(close_ends_local_waiters, fixture *f)
 {
     enum { WAITERS = 6 };
-    fixture *f = *state;
     actor *waiters[WAITERS];
 
     fixture_open(f, LONG_LEASE_MS);
@@ -117,10 +113,9 @@ static void close_runtime(void *arg)
 }
 
 /* The waiters' places in the store's queue are given up, and so is a grant that comes at the same moment. */
-static void close_ends_waiters_in_the_store(void **state)
+TEST_ON(close_ends_waiters_in_the_store, fixture *f)
 {
     enum { TIMES = 40 };
-    fixture *f = *state;
     dibs_runtime *holder = open_runtime(f->server, LONG_LEASE_MS);
 
     for (int i = 0; i < TIMES; i++) {
@@ -158,9 +153,8 @@ static void close_ends_waiters_in_the_store(void **state)
     dibs_close(holder);
 }
 
-static void shutdown_ends_acquires_only(void **state)
+TEST_ON(shutdown_ends_acquires_only, fixture *f)
 {
-    fixture *f = *state;
     actor *waiter = actor_start();
 
     fixture_open(f, SAFE_LEASE_MS);
@@ -185,9 +179,8 @@ static void shutdown_ends_acquires_only(void **state)
     actor_end(waiter);
 }
 
-static void two_runtimes_are_two_owners(void **state)
+TEST_ON(two_runtimes_are_two_owners, fixture *f)
 {
-    fixture *f = *state;
     dibs_runtime *second;
 
     fixture_open(f, 0);
@@ -213,10 +206,8 @@ static void lock_forever(void *arg)
         dibs_unlock(rt, "storm");
 }
 
-static void shutdown_under_load_ends_every_call(void **state)
+TEST_ON(shutdown_under_load_ends_every_call, fixture *f)
 {
-    fixture *f = *state;
-
     for (int i = 0; i < 20; i++) {
         actor *actors[4];
 
@@ -237,9 +228,8 @@ static void shutdown_under_load_ends_every_call(void **state)
 
 /* ----------------------------------------------------------------- stats */
 
-static void statistics_count_each_operation(void **state)
+TEST_ON(statistics_count_each_operation, fixture *f)
 {
-    fixture *f = *state;
     actor *other = actor_start();
     dibs_stats s;
 
@@ -279,10 +269,9 @@ static void statistics_count_each_operation(void **state)
 
 /* --------------------------------------------------------------- events */
 
-static void events_come_in_order_on_one_thread(void **state)
+TEST_ON(events_come_in_order_on_one_thread, fixture *f)
 {
     enum { NAMES = 30 };
-    fixture *f = *state;
     char name[16];
     int last = -1;
 
@@ -373,9 +362,8 @@ static void init_callback(fixture *f, struct callback *c, dibs_event_fn *functio
 }
 
 /* The lease is so long that no busy machine ends it: the test looks whether it is renewed while the callback runs. */
-static void a_slow_callback_stalls_no_renewal(void **state)
+TEST_ON(a_slow_callback_stalls_no_renewal, fixture *f)
 {
-    fixture *f = *state;
     struct callback c;
 
     init_callback(f, &c, slow_callback);
@@ -399,10 +387,9 @@ static void a_slow_callback_stalls_no_renewal(void **state)
 }
 
 /* No more events are delivered than the queue holds; the others are counted, and nothing waits for room. */
-static void events_that_do_not_fit_are_counted(void **state)
+TEST_ON(events_that_do_not_fit_are_counted, fixture *f)
 {
     enum { MANY = 5000 };
-    fixture *f = *state;
     struct callback c;
     int calls;
 
@@ -428,9 +415,8 @@ static void events_that_do_not_fit_are_counted(void **state)
     assert_int_equal(atomic_load(&c.calls), calls); /* none runs after dibs_close */
 }
 
-static void a_callback_may_lock(void **state)
+TEST_ON(a_callback_may_lock, fixture *f)
 {
-    fixture *f = *state;
     struct callback c;
 
     init_callback(f, &c, locking_callback);
@@ -445,9 +431,8 @@ static void a_callback_may_lock(void **state)
 }
 
 /* In redis++, an unlock inside the callback of a loss deadlocks. Here the holder unlocks meanwhile. */
-static void close_waits_for_a_callback_that_runs(void **state)
+TEST_ON(close_waits_for_a_callback_that_runs, fixture *f)
 {
-    fixture *f = *state;
     struct callback c;
 
     init_callback(f, &c, slow_callback);
@@ -461,26 +446,4 @@ static void close_waits_for_a_callback_that_runs(void **state)
     assert_true(atomic_load(&c.calls) >= 1);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(open_and_close_leave_nothing),
-        cmocka_unit_test(open_that_fails_leaves_nothing),
-        TEST(close_releases_every_hold_of_every_thread),
-        TEST(close_ends_local_waiters),
-        TEST(close_ends_waiters_in_the_store),
-        TEST(shutdown_ends_acquires_only),
-        TEST(two_runtimes_are_two_owners),
-        TEST(shutdown_under_load_ends_every_call),
-        TEST(statistics_count_each_operation),
-        TEST(events_come_in_order_on_one_thread),
-        TEST(a_slow_callback_stalls_no_renewal),
-        TEST(events_that_do_not_fit_are_counted),
-        TEST(a_callback_may_lock),
-        TEST(close_waits_for_a_callback_that_runs),
-    };
-
-    return cmocka_run_group_tests_name("lifecycle", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

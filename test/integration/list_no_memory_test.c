@@ -63,9 +63,8 @@ static void fail_each_allocation(dibs_runtime *rt, call_of *call)
     assert_false(failed);
 }
 
-static void each_allocation_of_a_list_on_one_server_fails_once(void **state)
+TEST_ON(each_allocation_of_a_list_on_one_server_fails_once, fixture *f)
 {
-    fixture *f = *state;
     char name[8];
 
     f->config.command_timeout_ms = LIMIT_MS; /* no call fails because the machine stalls */
@@ -79,11 +78,10 @@ static void each_allocation_of_a_list_on_one_server_fails_once(void **state)
     assert_status(DIBS_OK, dibs_unlock_all(f->rt));
 }
 
-static void each_allocation_of_a_list_in_memory_fails_once(void **state)
+TEST_WITH(each_allocation_of_a_list_in_memory_fails_once, NULL, NULL, void *none)
 {
     dibs_runtime *rt = open_url("mem:", NULL);
 
-    (void)state;
     assert_status(DIBS_OK, dibs_lock(rt, "a"));
     fail_each_allocation(rt, list);
     fail_each_allocation(rt, examine);
@@ -91,25 +89,12 @@ static void each_allocation_of_a_list_in_memory_fails_once(void **state)
     dibs_close(rt);
 }
 
-static void each_allocation_of_a_list_on_a_quorum_fails_once(void **state)
+TEST_WITH(each_allocation_of_a_list_on_a_quorum_fails_once, masters_setup_3, masters_teardown, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, LONG_LEASE_MS);
     masters_lock_at_all(m, "a");
     fail_each_allocation(m->rt, list);
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(each_allocation_of_a_list_on_one_server_fails_once, fixture_setup,
-                                        fixture_teardown),
-        cmocka_unit_test(each_allocation_of_a_list_in_memory_fails_once),
-        cmocka_unit_test_setup_teardown(each_allocation_of_a_list_on_a_quorum_fails_once, masters_setup_3,
-                                        masters_teardown),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

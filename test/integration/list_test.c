@@ -80,10 +80,8 @@ static void set_many(server *s, const char *name, int count)
 
 /* ------------------------------------------------------------------------ names */
 
-static void a_list_shows_the_owners_of_a_query(void **state)
+TEST_ON(a_list_shows_the_owners_of_a_query, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open(f, LONG_LEASE_MS);
     assert_int_equal(list(f->rt, NULL)->count, 0);
     assert_status(DIBS_OK, dibs_lock(f->rt, "a"));
@@ -101,11 +99,10 @@ static void a_list_shows_the_owners_of_a_query(void **state)
     assert_int_equal(list(f->rt, NULL)->count, 0);
 }
 
-static void any_bytes_may_be_in_a_name(void **state)
+TEST_ON(any_bytes_may_be_in_a_name, fixture *f)
 {
     static const char *const names[] = {" a b ",  "a*b?[c]\\", "two\nlines", "\x01\x7f\xff\xc3\xa4",
                                         "{tag}x", "}",         "%s"};
-    fixture *f = *state;
     char longest[DIBS_NAME_MAX + 1];
 
     memset(longest, 'x', DIBS_NAME_MAX);
@@ -123,13 +120,12 @@ static void any_bytes_may_be_in_a_name(void **state)
 }
 
 /* The bytes of a prefix are literal, not a pattern. */
-static void a_list_pattern_matches_names(void **state)
+TEST_ON(a_list_pattern_matches_names, fixture *f)
 {
     static const struct {
         const char *pattern;
         size_t count;
     } rows[] = {{NULL, 3}, {"*", 3}, {"a*", 2}, {"a?", 1}, {"[ab]", 2}, {"[^a]*", 1}, {"\\*", 0}, {"", 0}, {"pre*", 0}};
-    fixture *f = *state;
 
     f->config.key_prefix = "p*[re]?\\:";
     fixture_open(f, LONG_LEASE_MS);
@@ -142,10 +138,8 @@ static void a_list_pattern_matches_names(void **state)
     assert_status(DIBS_OK, dibs_unlock_all(f->rt));
 }
 
-static void with_an_empty_prefix_the_keys_of_dibs_are_no_locks(void **state)
+TEST_ON(with_an_empty_prefix_the_keys_of_dibs_are_no_locks, fixture *f)
 {
-    fixture *f = *state;
-
     f->config.key_prefix = "";
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "a"));
@@ -156,10 +150,8 @@ static void with_an_empty_prefix_the_keys_of_dibs_are_no_locks(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "a"));
 }
 
-static void locks_of_others_are_listed_and_other_keys_are_not(void **state)
+TEST_ON(locks_of_others_are_listed_and_other_keys_are_not, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open(f, LONG_LEASE_MS);
     server_do(f->server, "SET lock:foreign something PX 600000");
     server_do(f->server, "SET other:a x PX 600000");
@@ -176,9 +168,8 @@ static void locks_of_others_are_listed_and_other_keys_are_not(void **state)
 }
 
 /* A server before Redis 6 knows no TYPE in SCAN; and a key may change its type behind the SCAN. */
-static void a_list_works_without_the_type_of_scan(void **state)
+TEST_ON(a_list_works_without_the_type_of_scan, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     dibs_runtime *rt = open_url(script_server_url(net), NULL);
 
@@ -194,11 +185,10 @@ static void a_list_works_without_the_type_of_scan(void **state)
 }
 
 /* A cursor means nothing to another server. */
-static void a_list_starts_over_at_another_server(void **state)
+TEST_ON(a_list_starts_over_at_another_server, fixture *f)
 {
     static const char another[] =
         "$71\r\nredis_version:7.0.15\r\nrun_id:0123456789012345678901234567890123456789\r\n\r\n";
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     dibs_runtime *rt = open_url(script_server_url(net), NULL);
 
@@ -216,10 +206,8 @@ static void a_list_starts_over_at_another_server(void **state)
 
 /* -------------------------------------------------------------------- many locks */
 
-static void listing_ten_thousand_locks_takes_few_round_trips(void **state)
+TEST_ON(listing_ten_thousand_locks_takes_few_round_trips, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open_connected(f, LONG_LEASE_MS);
     set_many(f->server, "a", 10000);
     server_do(f->server, "CONFIG RESETSTAT");
@@ -232,10 +220,8 @@ static void listing_ten_thousand_locks_takes_few_round_trips(void **state)
     server_do(f->server, "FLUSHALL");
 }
 
-static void a_list_callback_may_end_the_list(void **state)
+TEST_ON(a_list_callback_may_end_the_list, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open(f, LONG_LEASE_MS);
     set_many(f->server, "a", 300);
     assert_int_equal(list_some(f->rt, NULL, 1)->count, 1);
@@ -276,10 +262,8 @@ static bool use_it(const char *name, const dibs_owner *owner, void *arg)
     return true;
 }
 
-static void a_list_callback_may_use_the_runtime(void **state)
+TEST_ON(a_list_callback_may_use_the_runtime, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open(f, LONG_LEASE_MS);
     set_many(f->server, "a", 100);
     assert_status(DIBS_OK, dibs_lock(f->rt, "mine"));
@@ -306,9 +290,8 @@ static bool close_it(const char *name, const dibs_owner *owner, void *arg)
     return true;
 }
 
-static void a_list_callback_may_close_the_runtime(void **state)
+TEST_ON(a_list_callback_may_close_the_runtime, fixture *f)
 {
-    fixture *f = *state;
     struct closer closer = {.rt = &f->rt};
 
     fixture_open(f, LONG_LEASE_MS);
@@ -338,10 +321,9 @@ static bool fork_once(const char *name, const dibs_owner *owner, void *arg)
 }
 
 /* Under the sanitizers a child may hang, and is killed (child.c): then another one is tried. */
-static void a_list_callback_may_fork(void **state)
+TEST_ON(a_list_callback_may_fork, fixture *f)
 {
     enum { CHILDREN = 4 };
-    fixture *f = *state;
     int status = -1;
 
     fixture_open(f, LONG_LEASE_MS);
@@ -368,10 +350,8 @@ static bool delete_all(const char *name, const dibs_owner *owner, void *arg)
     return true;
 }
 
-static void locks_that_end_during_a_list_are_left_out(void **state)
+TEST_ON(locks_that_end_during_a_list_are_left_out, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open(f, LONG_LEASE_MS);
     set_many(f->server, "a", 1000);
     assert_status(DIBS_OK, dibs_list(f->rt, NULL, delete_all, f->server));
@@ -380,9 +360,8 @@ static void locks_that_end_during_a_list_are_left_out(void **state)
 
 /* --------------------------------------------------------------------- failures */
 
-static void list_refuses_wrong_arguments(void **state)
+TEST_ON(list_refuses_wrong_arguments, fixture *f)
 {
-    fixture *f = *state;
     char pattern[DIBS_PATTERN_MAX + 2];
 
     memset(pattern, '?', sizeof pattern);
@@ -396,9 +375,8 @@ static void list_refuses_wrong_arguments(void **state)
     assert_int_equal(list(f->rt, pattern)->count, 0);
 }
 
-static void list_reports_what_the_server_refuses(void **state)
+TEST_ON(list_reports_what_the_server_refuses, fixture *f)
 {
-    fixture *f = *state;
     char url[200];
 
     server_do(f->server, "ACL SETUSER u on >pw ~* &* +@all -scan");
@@ -413,10 +391,8 @@ static void list_reports_what_the_server_refuses(void **state)
     dibs_close(rt);
 }
 
-static void list_reports_an_absent_server(void **state)
+TEST_ON(list_reports_an_absent_server, fixture *f)
 {
-    fixture *f = *state;
-
     f->config.command_timeout_ms = f->config.connect_timeout_ms = 200;
     fixture_open(f, LONG_LEASE_MS);
     server_kill(f->server);
@@ -451,10 +427,8 @@ static void await_held(dibs_runtime *rt, int64_t ms)
     assert_true(wait_until(is_held_so_long, &(struct held){rt, ms}, LIMIT_MS));
 }
 
-static void held_ms_counts_from_the_grant(void **state)
+TEST_ON(held_ms_counts_from_the_grant, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open(f, LONG_LEASE_MS);
     assert_int_equal(look(f->rt, "a").held_ms, 0);
     int64_t began = now_ms();
@@ -471,10 +445,8 @@ static void held_ms_counts_from_the_grant(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "a"));
 }
 
-static void renewals_do_not_change_held_ms(void **state)
+TEST_ON(renewals_do_not_change_held_ms, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open(f, SAFE_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "a"));
     await_held(f->rt, SAFE_LEASE_MS + 100);
@@ -482,10 +454,9 @@ static void renewals_do_not_change_held_ms(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "a"));
 }
 
-static void held_ms_is_unknown_where_the_fence_is_no_time(void **state)
+TEST_ON(held_ms_is_unknown_where_the_fence_is_no_time, fixture *f)
 {
     static const char *const fences[] = {"9007199254740990", "0", "x", "9007199254740993"};
-    fixture *f = *state;
 
     fixture_open(f, LONG_LEASE_MS);
     server_do(f->server, "SET lock:a dibs:someone PX 600000");
@@ -501,10 +472,8 @@ static void held_ms_is_unknown_where_the_fence_is_no_time(void **state)
 }
 
 /* The clocks of the masters differ by seconds. */
-static void a_quorum_computes_held_ms_by_the_foremost_clock(void **state)
+TEST_WITH(a_quorum_computes_held_ms_by_the_foremost_clock, masters_setup_5_with_clocks, masters_teardown, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, LONG_LEASE_MS);
     int64_t began = now_ms();
     masters_lock_at_all(m, "a");
@@ -516,10 +485,8 @@ static void a_quorum_computes_held_ms_by_the_foremost_clock(void **state)
 
 /* --------------------------------------------------------------- several servers */
 
-static void a_quorum_lists_what_a_majority_has(void **state)
+TEST_WITH(a_quorum_lists_what_a_majority_has, masters_setup_3, masters_teardown, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, LONG_LEASE_MS);
     masters_lock_at_all(m, "a");
     server_do(m->servers[0], "SET lock:alone x PX 600000");
@@ -561,12 +528,11 @@ static dibs_runtime *open_cluster(void)
     return open_url(nodes->url, &(dibs_config){.lease_ms = LONG_LEASE_MS});
 }
 
-static void a_cluster_lists_the_locks_of_all_masters(void **state)
+TEST_WITH(a_cluster_lists_the_locks_of_all_masters, NULL, NULL, void *none)
 {
     dibs_runtime *rt = open_cluster();
     char name[32];
 
-    (void)state;
     for (int i = 0; i < 50; i++) {
         snprintf(name, sizeof name, "n%d", i);
         assert_status(DIBS_OK, dibs_lock(rt, name));
@@ -588,13 +554,12 @@ static void a_cluster_lists_the_locks_of_all_masters(void **state)
 }
 
 /* The lock goes to another node between the walk and the look. */
-static void a_lock_that_has_moved_is_found(void **state)
+TEST_WITH(a_lock_that_has_moved_is_found, NULL, NULL, void *none)
 {
     dibs_runtime *rt = open_cluster();
     unsigned slot = cluster_slot(nodes, "lock:moves");
     server *from = cluster_owner(nodes, slot), *to = nodes->nodes[nodes->nodes[0] == from];
 
-    (void)state;
     assert_status(DIBS_OK, dibs_lock(rt, "moves"));
     cluster_move_slot(nodes, slot, to);
     assert_int_equal(list(rt, NULL)->count, 1);
@@ -603,36 +568,4 @@ static void a_lock_that_has_moved_is_found(void **state)
     dibs_close(rt);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_list_shows_the_owners_of_a_query),
-        TEST(any_bytes_may_be_in_a_name),
-        TEST(a_list_pattern_matches_names),
-        TEST(with_an_empty_prefix_the_keys_of_dibs_are_no_locks),
-        TEST(locks_of_others_are_listed_and_other_keys_are_not),
-        TEST(a_list_works_without_the_type_of_scan),
-        TEST(a_list_starts_over_at_another_server),
-        TEST(listing_ten_thousand_locks_takes_few_round_trips),
-        TEST(a_list_callback_may_end_the_list),
-        TEST(a_list_callback_may_use_the_runtime),
-        TEST(a_list_callback_may_close_the_runtime),
-        TEST(a_list_callback_may_fork),
-        TEST(locks_that_end_during_a_list_are_left_out),
-        TEST(list_refuses_wrong_arguments),
-        TEST(list_reports_what_the_server_refuses),
-        TEST(list_reports_an_absent_server),
-        TEST(held_ms_counts_from_the_grant),
-        TEST(renewals_do_not_change_held_ms),
-        TEST(held_ms_is_unknown_where_the_fence_is_no_time),
-        cmocka_unit_test_setup_teardown(a_quorum_computes_held_ms_by_the_foremost_clock, masters_setup_5_with_clocks,
-                                        masters_teardown),
-        cmocka_unit_test_setup_teardown(a_quorum_lists_what_a_majority_has, masters_setup_3, masters_teardown),
-        cmocka_unit_test(a_cluster_lists_the_locks_of_all_masters),
-        cmocka_unit_test(a_lock_that_has_moved_is_found),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, stop_cluster);
-}
+TESTS_OF(fixture_setup, fixture_teardown, NULL, stop_cluster)

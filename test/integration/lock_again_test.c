@@ -59,21 +59,20 @@ static void relock_without_a_script(fixture *f, const dibs_lock_options *options
     }
 }
 
-static void relocking_runs_no_script_and_raises_the_fence(void **state)
+TEST(relocking_runs_no_script_and_raises_the_fence)
 {
     relock_without_a_script(*state, &alone);
 }
 
-static void a_sharer_relocks_without_a_script(void **state)
+TEST(a_sharer_relocks_without_a_script)
 {
     relock_without_a_script(*state, &shared);
 }
 
 /* The server knows from the fences whether anybody had the lock alone since a sharer (rule 61). */
-static void a_sharers_fence_is_not_used_alone(void **state)
+TEST_ON(a_sharers_fence_is_not_used_alone, fixture *f)
 {
     enum { ROUNDS = 50 };
-    fixture *f = *state;
 
     fixture_open(f, LONG_LEASE_MS);
     for (unsigned i = 0; i < ROUNDS; i++) {
@@ -85,10 +84,9 @@ static void a_sharers_fence_is_not_used_alone(void **state)
 }
 
 /* Others share the lock on after the release, so the process does not try in vain to have K by plain commands. */
-static void a_sharer_that_leaves_others_asks_by_a_script(void **state)
+TEST_ON(a_sharer_that_leaves_others_asks_by_a_script, fixture *f)
 {
     enum { ROUNDS = 50 };
-    fixture *f = *state;
 
     fixture_open(f, LONG_LEASE_MS);
     dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
@@ -101,10 +99,9 @@ static void a_sharer_that_leaves_others_asks_by_a_script(void **state)
 }
 
 /* Each hold has a larger fence, whichever process had the lock before, although each process reuses fences. */
-static void relocking_raises_the_fence_across_processes(void **state)
+TEST_ON(relocking_raises_the_fence_across_processes, fixture *f)
 {
     enum { ROUNDS = 600 };
-    fixture *f = *state;
     uint64_t last = 0;
     long long scripts;
 
@@ -123,10 +120,8 @@ static void relocking_raises_the_fence_across_processes(void **state)
 }
 
 /* Without the old fence there is a new one, which expires. */
-static void relocking_replaces_a_missing_fence(void **state)
+TEST_ON(relocking_replaces_a_missing_fence, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open(f, LONG_LEASE_MS);
     for (int i = 0; i < 20; i++) {
         assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
@@ -140,10 +135,8 @@ static void relocking_replaces_a_missing_fence(void **state)
     }
 }
 
-static void relocking_finds_a_foreign_holder(void **state)
+TEST_ON(relocking_finds_a_foreign_holder, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open(f, LONG_LEASE_MS);
     pair(f->rt);
     server_do(f->server, "SET lock:x by-hand PX %d", LONG_LEASE_MS);
@@ -157,9 +150,8 @@ static void relocking_finds_a_foreign_holder(void **state)
 }
 
 /* The lock is free, but a waiter has not been told so: the waiter was first and gets it. */
-static void relocking_passes_no_waiter(void **state)
+TEST_ON(relocking_passes_no_waiter, fixture *f)
 {
-    fixture *f = *state;
     actor *waiter = actor_start();
     int64_t limit = now_ms() + LIMIT_MS;
     bool given_back = false;
@@ -267,7 +259,7 @@ static void cutter_close(cutter *c)
     script_server_stop(c->net);
 }
 
-static void relocking_may_be_cut_at_any_byte(void **state)
+TEST(relocking_may_be_cut_at_any_byte)
 {
     cutter c = cutter_open(*state, 2000);
 
@@ -283,7 +275,7 @@ static void relocking_may_be_cut_at_any_byte(void **state)
 }
 
 /* The network delays the commands, or their replies, for longer than the command timeout. */
-static void late_relocking_commands_are_harmless(void **state)
+TEST(late_relocking_commands_are_harmless)
 {
     cutter c = cutter_open(*state, 150);
 
@@ -294,22 +286,4 @@ static void late_relocking_commands_are_harmless(void **state)
     cutter_close(&c);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(relocking_runs_no_script_and_raises_the_fence),
-        TEST(a_sharer_relocks_without_a_script),
-        TEST(a_sharers_fence_is_not_used_alone),
-        TEST(a_sharer_that_leaves_others_asks_by_a_script),
-        TEST(relocking_raises_the_fence_across_processes),
-        TEST(relocking_replaces_a_missing_fence),
-        TEST(relocking_finds_a_foreign_holder),
-        TEST(relocking_passes_no_waiter),
-        TEST(relocking_may_be_cut_at_any_byte),
-        TEST(late_relocking_commands_are_harmless),
-    };
-
-    return cmocka_run_group_tests_name("lock_again", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

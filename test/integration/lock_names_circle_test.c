@@ -100,9 +100,8 @@ static void open_both(fixture *f, dibs_runtime *runtimes[2])
     runtimes[1] = open_url(f->server->url, &(dibs_config){.lease_ms = LONG_LEASE_MS, .command_timeout_ms = LIMIT_MS});
 }
 
-static void two_processes_locking_several_names_never_deadlock(void **state)
+TEST_ON(two_processes_locking_several_names_never_deadlock, fixture *f)
 {
-    fixture *f = *state;
     dibs_runtime *runtimes[2];
 
     open_both(f, runtimes);
@@ -111,9 +110,8 @@ static void two_processes_locking_several_names_never_deadlock(void **state)
     dibs_close(runtimes[1]);
 }
 
-static void two_processes_of_two_threads_never_deadlock(void **state)
+TEST_ON(two_processes_of_two_threads_never_deadlock, fixture *f)
 {
-    fixture *f = *state;
     dibs_runtime *runtimes[2];
 
     open_both(f, runtimes);
@@ -124,13 +122,7 @@ static void two_processes_of_two_threads_never_deadlock(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(two_processes_locking_several_names_never_deadlock, fixture_setup,
-                                        fixture_teardown),
-        cmocka_unit_test_setup_teardown(two_processes_of_two_threads_never_deadlock, fixture_setup, fixture_teardown),
-    };
-
     if (argc > 1)
         times = (unsigned)atoi(argv[1]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run_all(fixture_setup, fixture_teardown, NULL, NULL);
 }

@@ -19,10 +19,9 @@ static script_server *open_through(fixture *f, uint32_t command_timeout_ms, cons
 }
 
 /* The server is silent from the release of b on: a is taken. */
-static void a_call_keeps_its_time_when_the_server_falls_silent(void **state)
+TEST_ON(a_call_keeps_its_time_when_the_server_falls_silent, fixture *f)
 {
     enum { WAIT_MS = 200 };
-    fixture *f = *state;
     dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
     const char *url;
     script_server *net = open_through(f, TIMEOUT_MS, &url);
@@ -65,10 +64,9 @@ static dibs_status try_what_is_kept(dibs_runtime *far, script_server *net, dibs_
     return status;
 }
 
-static void one_try_from_far_away_gets_names_that_are_kept(void **state)
+TEST_ON(one_try_from_far_away_gets_names_that_are_kept, fixture *f)
 {
     enum { ROUNDS = 10 }; /* a keeper on a busy machine may be late, but not each time */
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     dibs_runtime *far = open_url(script_server_url(net), &(dibs_config){.command_timeout_ms = TIMEOUT_MS});
     dibs_status status = DIBS_BUSY;
@@ -82,14 +80,4 @@ static void one_try_from_far_away_gets_names_that_are_kept(void **state)
     script_server_stop(net);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_call_keeps_its_time_when_the_server_falls_silent),
-        TEST(one_try_from_far_away_gets_names_that_are_kept),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

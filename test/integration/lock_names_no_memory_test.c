@@ -54,34 +54,20 @@ static void fail_each_allocation(fixture *f, int64_t wait_ms)
     server_assert_no_locks(f->server);
 }
 
-static void each_allocation_of_one_try_for_several_names_fails_once(void **state)
+TEST_ON(each_allocation_of_one_try_for_several_names_fails_once, fixture *f)
 {
-    fixture *f = *state;
-
     f->config.command_timeout_ms = LIMIT_MS; /* no call fails because the machine stalls */
     fixture_open_connected(f, LONG_LEASE_MS);
     lock_and_unlock(f, LIMIT_MS);
     fail_each_allocation(f, 0);
 }
 
-static void each_allocation_of_a_wait_for_several_names_fails_once(void **state)
+TEST_ON(each_allocation_of_a_wait_for_several_names_fails_once, fixture *f)
 {
-    fixture *f = *state;
-
     f->config.command_timeout_ms = LIMIT_MS; /* no call fails because the machine stalls */
     fixture_open_connected(f, LONG_LEASE_MS);
     lock_and_unlock(f, LIMIT_MS);
     fail_each_allocation(f, LIMIT_MS);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(each_allocation_of_one_try_for_several_names_fails_once, fixture_setup,
-                                        fixture_teardown),
-        cmocka_unit_test_setup_teardown(each_allocation_of_a_wait_for_several_names_fails_once, fixture_setup,
-                                        fixture_teardown),
-    };
-
-    return cmocka_run_group_tests_name("lock_names_no_memory", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

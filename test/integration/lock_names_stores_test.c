@@ -75,10 +75,8 @@ static void expect_all_or_none(dibs_runtime *first, dibs_runtime *second)
 
 /* ------------------------------------------------------------------ the stores */
 
-static void several_names_lock_on_one_server(void **state)
+TEST_ON(several_names_lock_on_one_server, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open(f, LONG_LEASE_MS);
     dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
     expect_all_or_none(f->rt, other);
@@ -86,10 +84,8 @@ static void several_names_lock_on_one_server(void **state)
 }
 
 /* With replicas that must acknowledge each name by itself; all else is the same. */
-static void several_names_lock_with_min_replicas(void **state)
+TEST_ON(several_names_lock_with_min_replicas, fixture *f)
 {
-    fixture *f = *state;
-
     f->config.min_replicas = 1;
     fixture_open(f, LONG_LEASE_MS);
     make_names();
@@ -97,9 +93,8 @@ static void several_names_lock_with_min_replicas(void **state)
     assert_status(DIBS_NOT_HELD, dibs_check(f->rt, names[0]));
 }
 
-static void several_names_lock_on_a_cluster(void **state)
+TEST_WITH(several_names_lock_on_a_cluster, NULL, NULL, void *none)
 {
-    (void)state;
     cluster *c = cluster_start(NULL);
     const char *urls[] = {c->url};
     const dibs_config config = {.urls = urls, .url_count = 1, .lease_ms = LONG_LEASE_MS};
@@ -114,10 +109,8 @@ static void several_names_lock_on_a_cluster(void **state)
     cluster_stop(c);
 }
 
-static void several_names_lock_on_a_quorum(void **state)
+TEST_WITH(several_names_lock_on_a_quorum, masters_setup_3, masters_teardown, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, LONG_LEASE_MS);
     dibs_runtime *other = masters_open_another(m, LONG_LEASE_MS);
     expect_all_or_none(m->rt, other);
@@ -125,10 +118,9 @@ static void several_names_lock_on_a_quorum(void **state)
 }
 
 /* All asks begin before the masters know of a lease that is so long, and so they begin anew once they do. */
-static void several_names_lock_on_a_quorum_with_a_lease_that_is_longer_than_ever(void **state)
+TEST_WITH(several_names_lock_on_a_quorum_with_a_lease_that_is_longer_than_ever, masters_setup_3, masters_teardown,
+          masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, 1000);
     make_names();
     for (uint32_t lease_ms = 2000; lease_ms <= 6000; lease_ms += 1000) {
@@ -138,9 +130,8 @@ static void several_names_lock_on_a_quorum_with_a_lease_that_is_longer_than_ever
     }
 }
 
-static void several_names_lock_with_sentinels(void **state)
+TEST_WITH(several_names_lock_with_sentinels, NULL, NULL, void *none)
 {
-    (void)state;
     sentinels *s = sentinels_start(NULL);
     dibs_runtime *rt = open_url(s->url, &(dibs_config){.lease_ms = LONG_LEASE_MS});
     dibs_runtime *other = open_url(s->url, &(dibs_config){.lease_ms = LONG_LEASE_MS});
@@ -154,11 +145,10 @@ static void several_names_lock_with_sentinels(void **state)
 /* ------------------------------------------------------------ fair begun calls */
 
 /* A call for both names tries them first, and gives the free one back. */
-static void fair_calls_on_a_server_are_granted_in_the_order_of_their_begins(void **state)
+TEST_ON(fair_calls_on_a_server_are_granted_in_the_order_of_their_begins, fixture *f)
 {
     static const char *const both[] = {"b", "c"};
     const dibs_lock_options fair = {.flags = DIBS_FAIR};
-    fixture *f = *state;
     dibs_task *tasks[NAMES];
     dibs_queue *q;
     dibs_completion done;
@@ -184,19 +174,4 @@ static void fair_calls_on_a_server_are_granted_in_the_order_of_their_begins(void
     dibs_close(other);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(several_names_lock_on_one_server, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(several_names_lock_with_min_replicas, fixture_setup, fixture_teardown),
-        cmocka_unit_test(several_names_lock_on_a_cluster),
-        cmocka_unit_test_setup_teardown(several_names_lock_on_a_quorum, masters_setup_3, masters_teardown),
-        cmocka_unit_test_setup_teardown(several_names_lock_on_a_quorum_with_a_lease_that_is_longer_than_ever,
-                                        masters_setup_3, masters_teardown),
-        cmocka_unit_test(several_names_lock_with_sentinels),
-        cmocka_unit_test_setup_teardown(fair_calls_on_a_server_are_granted_in_the_order_of_their_begins, fixture_setup,
-                                        fixture_teardown),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

@@ -80,9 +80,8 @@ static void refuse_kill(struct play *p)
 }
 
 /* The retraction follows the top-up on its connection. */
-static void a_top_up_that_is_stuck_is_retracted(void **state)
+TEST_ON(a_top_up_that_is_stuck_is_retracted, struct play *p)
 {
-    struct play *p = *state;
     struct dibs__renewal first = top_up_of("first"), renewal = top_up_of("x");
 
     vote(p, true);
@@ -107,9 +106,8 @@ static bool was_retracted(void *arg)
  * The connection breaks, and nothing proves its end: the top-up may arrive later than the first retraction, and until
  * its time has passed the retraction goes on.
  */
-static void a_top_up_on_a_connection_that_broke_is_retracted(void **state)
+TEST_ON(a_top_up_on_a_connection_that_broke_is_retracted, struct play *p)
 {
-    struct play *p = *state;
     struct dibs__renewal first = top_up_of("first"), renewal = top_up_of("x");
 
     vote(p, true);
@@ -142,10 +140,8 @@ static long long restore(server *s, const char *by)
     return result;
 }
 
-static void a_late_top_up_is_ignored(void **state)
+TEST_ON(a_late_top_up_is_ignored, struct play *p)
 {
-    struct play *p = *state;
-
     assert_true(restore(p->server, "!1") < 0);
     assert_false(server_has(p->server, "lock:x"));
     assert_false(server_has(p->server, "dibs:fence:{lock:x}"));
@@ -160,10 +156,8 @@ static void a_late_top_up_is_ignored(void **state)
 }
 
 /* Otherwise a client that looked at a master before the master lost its data could admit it at once. */
-static void a_late_admission_is_ignored(void **state)
+TEST_ON(a_late_admission_is_ignored, struct play *p)
 {
-    struct play *p = *state;
-
     refuse_kill(p);
     script_server_add(p->net, (script_rule){.match = "dibs:vote", .nth = 1, .action = SCRIPT_STALL_REQUEST});
     assert_true(vote(p, true).known); /* by the second sending */
@@ -177,9 +171,8 @@ static void a_late_admission_is_ignored(void **state)
 }
 
 /* The master already votes, so its time is not looked at any more. */
-static void a_voting_member_goes_on_voting(void **state)
+TEST_ON(a_voting_member_goes_on_voting, struct play *p)
 {
-    struct play *p = *state;
     char noted[256];
 
     assert_int_equal(vote(p, true).votes_in_ms, 0);
@@ -196,9 +189,8 @@ static void a_voting_member_goes_on_voting(void **state)
 }
 
 /* The connection believes that it is 1970: now is later than the ask may be executed. */
-static void an_ask_that_finds_the_clock_set_forward_gets_no_vote(void **state)
+TEST_ON(an_ask_that_finds_the_clock_set_forward_gets_no_vote, struct play *p)
 {
-    struct play *p = *state;
     struct dibs__attempt attempt = {.name = "x", .token = TOKEN, .lease_ms = LEASE_MS};
     struct dibs__answer answer = {0};
     struct dibs__error error;
@@ -219,18 +211,4 @@ static void an_ask_that_finds_the_clock_set_forward_gets_no_vote(void **state)
     settle(p);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_top_up_that_is_stuck_is_retracted),
-        TEST(a_top_up_on_a_connection_that_broke_is_retracted),
-        TEST(a_late_top_up_is_ignored),
-        TEST(a_late_admission_is_ignored),
-        TEST(a_voting_member_goes_on_voting),
-        TEST(an_ask_that_finds_the_clock_set_forward_gets_no_vote),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(setup, teardown)

@@ -38,7 +38,7 @@ static struct dibs__vote admit(struct seat *seat, int64_t wait_ms)
         false);
 }
 
-static void a_master_that_is_new_does_not_know_whether_it_may_vote(struct world *w)
+TEST_ON_STORES(a_master_that_is_new_does_not_know_whether_it_may_vote, struct world *w)
 {
     struct seat *seat = sit_as_member(w);
     struct dibs__vote vote = look_at_vote(seat, 5000);
@@ -48,7 +48,7 @@ static void a_master_that_is_new_does_not_know_whether_it_may_vote(struct world 
     assert_false(look_at_vote(seat, 1000).known); /* to look changes nothing */
 }
 
-static void an_admitted_master_votes_from_its_time_on(struct world *w)
+TEST_ON_STORES(an_admitted_master_votes_from_its_time_on, struct world *w)
 {
     struct seat *seat = sit_as_member(w);
     struct dibs__vote vote = admit(seat, LEASE_MS);
@@ -65,7 +65,7 @@ static bool may_vote(void *arg)
     return look_at_vote(arg, 1000).votes_in_ms == 0;
 }
 
-static void a_master_votes_once_its_time_has_come(struct world *w)
+TEST_ON_STORES(a_master_votes_once_its_time_has_come, struct world *w)
 {
     struct seat *seat = sit_as_member(w);
 
@@ -74,7 +74,7 @@ static void a_master_votes_once_its_time_has_come(struct world *w)
     assert_true(look_at_vote(seat, 1000).known);
 }
 
-static void the_longest_lease_only_grows(struct world *w)
+TEST_ON_STORES(the_longest_lease_only_grows, struct world *w)
 {
     struct seat *seat = sit_as_member(w), *other = sit_as_member(w);
 
@@ -86,7 +86,7 @@ static void the_longest_lease_only_grows(struct world *w)
 }
 
 /* The second finds the master admitted: its time stays. */
-static void of_two_admissions_at_once_one_counts(struct world *w)
+TEST_ON_STORES(of_two_admissions_at_once_one_counts, struct world *w)
 {
     struct seat *seat = sit_as_member(w), *other = sit_as_member(w);
     struct dibs__vote vote = {.longest_ms = LEASE_MS, .what = DIBS__VOTE_ADMITS, .floor = 1}, later = vote;
@@ -123,7 +123,7 @@ static dibs_status raise_to(struct seat *seat, const char *token, uint64_t fence
     return store_do(seat->store, &op);
 }
 
-static void a_raise_makes_the_next_fence_larger(struct world *w)
+TEST_ON_STORES(a_raise_makes_the_next_fence_larger, struct world *w)
 {
     struct seat *seat = sit(w, 0), *other = sit(w, 0);
     struct dibs__attempt attempt = attempt_for(w, "x", false), next = attempt_for(w, "x", false);
@@ -137,7 +137,7 @@ static void a_raise_makes_the_next_fence_larger(struct world *w)
     assert_status(DIBS_OK, release(other, "x", next.token));
 }
 
-static void a_raise_never_lowers(struct world *w)
+TEST_ON_STORES(a_raise_never_lowers, struct world *w)
 {
     struct seat *seat = sit(w, 0);
     struct dibs__attempt attempt = attempt_for(w, "x", false);
@@ -150,7 +150,7 @@ static void a_raise_never_lowers(struct world *w)
     assert_status(DIBS_OK, release(seat, "x", attempt.token));
 }
 
-static void only_the_owner_raises_a_fence(struct world *w)
+TEST_ON_STORES(only_the_owner_raises_a_fence, struct world *w)
 {
     struct seat *seat = sit(w, 0);
     struct dibs__attempt attempt = attempt_for(w, "x", false);
@@ -169,7 +169,7 @@ static struct dibs__renewal top_up_of(const char *token, uint64_t fence)
     return (struct dibs__renewal){.name = "x", .token = token, .lease_ms = LEASE_MS, .fence = fence, .top_up = true};
 }
 
-static void a_lock_that_is_free_is_topped_up(struct world *w)
+TEST_ON_STORES(a_lock_that_is_free_is_topped_up, struct world *w)
 {
     struct seat *seat = sit_as_member(w);
     struct dibs__renewal renewal = top_up_of("dibs:held", 5);
@@ -191,7 +191,7 @@ static void a_lock_that_is_free_is_topped_up(struct world *w)
     assert_status(DIBS_OK, release(seat, "x", next.token));
 }
 
-static void a_renewal_without_top_up_sets_nothing(struct world *w)
+TEST_ON_STORES(a_renewal_without_top_up_sets_nothing, struct world *w)
 {
     struct seat *seat = sit_as_member(w);
     struct dibs__renewal renewal = top_up_of("dibs:held", 5);
@@ -202,7 +202,7 @@ static void a_renewal_without_top_up_sets_nothing(struct world *w)
     assert_false(look(seat, "x").held);
 }
 
-static void a_top_up_leaves_the_lock_of_another_alone(struct world *w)
+TEST_ON_STORES(a_top_up_leaves_the_lock_of_another_alone, struct world *w)
 {
     struct seat *seat = sit(w, 0);
     struct dibs__attempt attempt = attempt_for(w, "x", false);
@@ -218,7 +218,7 @@ static void a_top_up_leaves_the_lock_of_another_alone(struct world *w)
 }
 
 /* A limit, which is 1 in a quorum, holds for a top-up too; who shares without one is let in beside the others. */
-static void a_top_up_keeps_the_limit(struct world *w)
+TEST_ON_STORES(a_top_up_keeps_the_limit, struct world *w)
 {
     struct seat *seat = sit_as_member(w);
     struct dibs__renewal first = top_up_of("dibs:first~1", 5), second = top_up_of("dibs:second~1", 6),
@@ -246,7 +246,7 @@ static void a_top_up_keeps_the_limit(struct world *w)
 }
 
 /* Other clients had their keys there, with larger fences, but without a majority. */
-static void a_top_up_ignores_the_fence_where_the_lock_was_never_granted(struct world *w)
+TEST_ON_STORES(a_top_up_ignores_the_fence_where_the_lock_was_never_granted, struct world *w)
 {
     struct seat *seat = sit(w, 0);
     struct dibs__attempt attempt = attempt_for(w, "x", false), next = attempt_for(w, "x", false);
@@ -262,7 +262,7 @@ static void a_top_up_ignores_the_fence_where_the_lock_was_never_granted(struct w
 }
 
 /* Nor where an ask found the lock taken. */
-static void an_ask_that_is_not_granted_proves_no_lease(struct world *w)
+TEST_ON_STORES(an_ask_that_is_not_granted_proves_no_lease, struct world *w)
 {
     struct seat *seat = sit_as_member(w);
     struct dibs__attempt owner = attempt_for(w, "x", false), attempt = attempt_for(w, "x", false);
@@ -279,7 +279,7 @@ static void an_ask_that_is_not_granted_proves_no_lease(struct world *w)
     assert_status(DIBS_OK, release(seat, "x", attempt.token));
 }
 
-static void a_forced_unlock_is_not_topped_up(struct world *w)
+TEST_ON_STORES(a_forced_unlock_is_not_topped_up, struct world *w)
 {
     struct seat *seat = sit_as_member(w);
     struct dibs__renewal renewal = top_up_of("dibs:held", 5);
@@ -295,7 +295,7 @@ static void a_forced_unlock_is_not_topped_up(struct world *w)
 }
 
 /* Within a minute: the fence may come from the clock of another master, so the next fence here may be smaller. */
-static void a_member_restores_a_missing_fence(struct world *w)
+TEST_ON_STORES(a_member_restores_a_missing_fence, struct world *w)
 {
     struct seat *seat = sit_as_member(w);
     struct dibs__renewal renewal = top_up_of("dibs:held", 5);
@@ -315,7 +315,7 @@ static void a_member_restores_a_missing_fence(struct world *w)
 }
 
 /* A request sent before the retraction arrives before it; the caller must not send one behind it. */
-static void a_retraction_wins_over_a_top_up(struct world *w)
+TEST_ON_STORES(a_retraction_wins_over_a_top_up, struct world *w)
 {
     struct seat *seat = sit_as_member(w);
     struct dibs__renewal renewal = top_up_of("dibs:held", 5);
@@ -355,7 +355,7 @@ static void expect_nothing_in_the_store(struct world *w, struct seat *seat, unsi
         assert_int_equal(server_integer(w->servers[0], "DBSIZE"), keys);
 }
 
-static void a_master_without_a_vote_changes_nothing(struct world *w)
+TEST_ON_STORES(a_master_without_a_vote_changes_nothing, struct world *w)
 {
     struct seat *seat = sit_as_member(w);
     struct dibs__attempt attempt = attempt_for(w, "x", false), waiter = attempt_for(w, "x", true);
@@ -375,7 +375,7 @@ static void a_master_without_a_vote_changes_nothing(struct world *w)
     assert_status(DIBS_OK, release(seat, "x", attempt.token));
 }
 
-static void a_master_that_may_vote_again_grants(struct world *w)
+TEST_ON_STORES(a_master_that_may_vote_again_grants, struct world *w)
 {
     struct seat *seat = sit_as_member(w);
     struct dibs__attempt attempt = attempt_for(w, "x", false), second = attempt_for(w, "x", false);
@@ -388,7 +388,7 @@ static void a_master_that_may_vote_again_grants(struct world *w)
     assert_status(DIBS_OK, release(seat, "x", second.token));
 }
 
-static void a_master_that_lost_its_data_does_not_vote(struct world *w)
+TEST_ON_STORES(a_master_that_lost_its_data_does_not_vote, struct world *w)
 {
     struct seat *seat = sit_as_member(w);
     struct dibs__attempt attempt = attempt_for(w, "x", false), next = attempt_for(w, "x", false);
@@ -404,7 +404,7 @@ static void a_master_that_lost_its_data_does_not_vote(struct world *w)
 }
 
 /* A master may have forgotten a lock since the look: then it has another mark, and is not admitted as new. */
-static void a_master_that_forgot_since_the_look_is_not_admitted_as_new(struct world *w)
+TEST_ON_STORES(a_master_that_forgot_since_the_look_is_not_admitted_as_new, struct world *w)
 {
     struct seat *seat = sit_as_member(w);
     struct dibs__vote vote = {.longest_ms = LEASE_MS, .what = DIBS__VOTE_ADMITS, .floor = 1};
@@ -425,7 +425,7 @@ static void a_master_that_forgot_since_the_look_is_not_admitted_as_new(struct wo
 }
 
 /* A client that knows better makes the master wait. */
-static void a_waiting_master_is_not_admitted_as_new(struct world *w)
+TEST_ON_STORES(a_waiting_master_is_not_admitted_as_new, struct world *w)
 {
     struct seat *seat = sit_as_member(w);
     struct dibs__vote vote = {.longest_ms = LEASE_MS, .what = DIBS__VOTE_ADMITS, .floor = 1};
@@ -436,7 +436,7 @@ static void a_waiting_master_is_not_admitted_as_new(struct world *w)
 }
 
 /* The clock has shown a later time. It may be set forward again: then what is granted meanwhile ends early. */
-static void a_member_whose_clock_was_set_back_does_not_vote(struct world *w)
+TEST_ON_STORES(a_member_whose_clock_was_set_back_does_not_vote, struct world *w)
 {
     struct seat *seat = sit_as_member(w);
     struct dibs__attempt attempt = attempt_for(w, "x", false);
@@ -457,7 +457,7 @@ static void a_member_whose_clock_was_set_back_does_not_vote(struct world *w)
 }
 
 /* The lease was granted before the step: it must end when it would have, in case the clock is set forward again. */
-static void a_lease_that_a_clock_made_longer_is_not_renewed(struct world *w)
+TEST_ON_STORES(a_lease_that_a_clock_made_longer_is_not_renewed, struct world *w)
 {
     struct seat *seat = sit_as_member(w);
     struct dibs__renewal renewal = top_up_of("dibs:held", 5);
@@ -487,7 +487,7 @@ static void a_lease_that_a_clock_made_longer_is_not_renewed(struct world *w)
 }
 
 /* Topping up is granting, and needs a vote. A lease that was granted already is renewed. */
-static void a_top_up_needs_a_vote(struct world *w)
+TEST_ON_STORES(a_top_up_needs_a_vote, struct world *w)
 {
     struct seat *seat = sit_as_member(w);
     struct dibs__renewal renewal = top_up_of("dibs:held", 5), first = renewal;
@@ -511,7 +511,7 @@ static void a_top_up_needs_a_vote(struct world *w)
 }
 
 /* A step of the clock shortens a wait that has begun, so a whole wait begins then. */
-static void a_distrusted_master_waits_from_then_on(struct world *w)
+TEST_ON_STORES(a_distrusted_master_waits_from_then_on, struct world *w)
 {
     struct seat *seat = sit_as_member(w);
     struct dibs__vote distrust = {.longest_ms = LEASE_MS, .what = DIBS__VOTE_DISTRUSTS, .wait_ms = LEASE_MS};
@@ -549,7 +549,7 @@ static struct seat *sit_as_voter(struct world *w)
     return seat;
 }
 
-static void a_release_hints_the_first_and_leaves_the_lock_free(struct world *w)
+TEST_ON_STORES(a_release_hints_the_first_and_leaves_the_lock_free, struct world *w)
 {
     struct seat *seat = sit_as_voter(w), *first = sit_as_voter(w), *second = sit_as_voter(w);
     struct dibs__attempt owner = attempt_for(w, "x", false), one = attempt_for(w, "x", true),
@@ -573,7 +573,7 @@ static void a_release_hints_the_first_and_leaves_the_lock_free(struct world *w)
     second->store->ops->conclude(second->store, &two, false);
 }
 
-static void the_first_ask_after_a_hint_gets_the_lock(struct world *w)
+TEST_ON_STORES(the_first_ask_after_a_hint_gets_the_lock, struct world *w)
 {
     struct seat *seat = sit_as_voter(w), *first = sit_as_voter(w);
     struct dibs__attempt owner = attempt_for(w, "x", false), one = attempt_for(w, "x", true),
@@ -593,7 +593,7 @@ static void the_first_ask_after_a_hint_gets_the_lock(struct world *w)
     seat->store->ops->conclude(seat->store, &passing, true);
 }
 
-static void a_waiter_that_is_gone_gets_no_hint(struct world *w)
+TEST_ON_STORES(a_waiter_that_is_gone_gets_no_hint, struct world *w)
 {
     struct seat *seat = sit_as_voter(w), *second = sit_as_voter(w), *gone = sit_as_voter(w);
     struct dibs__attempt owner = attempt_for(w, "x", false), one = attempt_for(w, "x", true),
@@ -611,7 +611,7 @@ static void a_waiter_that_is_gone_gets_no_hint(struct world *w)
     second->store->ops->conclude(second->store, &two, false);
 }
 
-static void a_hint_that_nobody_wants_goes_to_the_next(struct world *w)
+TEST_ON_STORES(a_hint_that_nobody_wants_goes_to_the_next, struct world *w)
 {
     struct seat *seat = sit_as_voter(w), *first = sit_as_voter(w), *second = sit_as_voter(w);
     struct dibs__attempt owner = attempt_for(w, "x", false), one = attempt_for(w, "x", true),
@@ -628,7 +628,7 @@ static void a_hint_that_nobody_wants_goes_to_the_next(struct world *w)
     second->store->ops->conclude(second->store, &two, false);
 }
 
-static void a_waiter_that_gives_up_passes_the_hint_on(struct world *w)
+TEST_ON_STORES(a_waiter_that_gives_up_passes_the_hint_on, struct world *w)
 {
     struct seat *seat = sit_as_voter(w), *first = sit_as_voter(w), *second = sit_as_voter(w);
     struct dibs__attempt owner = attempt_for(w, "x", false), one = attempt_for(w, "x", true),
@@ -644,7 +644,7 @@ static void a_waiter_that_gives_up_passes_the_hint_on(struct world *w)
     second->store->ops->conclude(second->store, &two, false);
 }
 
-static void a_quiet_release_gives_no_hint(struct world *w)
+TEST_ON_STORES(a_quiet_release_gives_no_hint, struct world *w)
 {
     struct seat *seat = sit_as_voter(w), *first = sit_as_voter(w);
     struct dibs__attempt owner = attempt_for(w, "x", false), one = attempt_for(w, "x", true),
@@ -665,7 +665,7 @@ static void a_quiet_release_gives_no_hint(struct world *w)
     first->store->ops->conclude(first->store, &one, false);
 }
 
-static void a_release_at_a_member_asks_for_nobody(struct world *w)
+TEST_ON_STORES(a_release_at_a_member_asks_for_nobody, struct world *w)
 {
     struct seat *seat = sit_as_voter(w);
     struct dibs__attempt owner = attempt_for(w, "x", false), next = attempt_for(w, "x", true);
@@ -681,7 +681,7 @@ static void a_release_at_a_member_asks_for_nobody(struct world *w)
 }
 
 /* Of two waiters, only the first wants a hint: when it asks, the lock goes to the second. */
-static void an_ask_of_a_hinted_waiter_grants_to_the_next(struct world *w)
+TEST_ON_STORES(an_ask_of_a_hinted_waiter_grants_to_the_next, struct world *w)
 {
     struct seat *seat = sit(w, 0), *hinted = sit_as_voter(w), *granted = sit(w, 0);
     struct dibs__attempt owner = attempt_for(w, "x", false), one = attempt_for(w, "x", true),
@@ -702,7 +702,7 @@ static void an_ask_of_a_hinted_waiter_grants_to_the_next(struct world *w)
     hinted->store->ops->conclude(hinted->store, &one, false);
 }
 
-static void a_release_hints_the_waiter_behind_a_granted_one(struct world *w)
+TEST_ON_STORES(a_release_hints_the_waiter_behind_a_granted_one, struct world *w)
 {
     struct seat *seat = sit(w, 0), *granted = sit(w, 0), *hinted = sit_as_voter(w);
     struct dibs__attempt owner = attempt_for(w, "x", false), one = attempt_for(w, "x", true),
@@ -722,7 +722,7 @@ static void a_release_hints_the_waiter_behind_a_granted_one(struct world *w)
 }
 
 /* The head of the queue asks and gets the lock, and its entry is removed. */
-static void the_head_of_a_members_queue_gets_the_lock_by_asking(struct world *w)
+TEST_ON_STORES(the_head_of_a_members_queue_gets_the_lock_by_asking, struct world *w)
 {
     struct seat *seat = sit_as_voter(w), *first = sit_as_voter(w), *second = sit_as_voter(w);
     struct dibs__attempt owner = attempt_for(w, "x", false), one = attempt_for(w, "x", true),
@@ -749,44 +749,5 @@ static void the_head_of_a_members_queue_gets_the_lock_by_asking(struct world *w)
 
 int main(void)
 {
-    static const struct store_case cases[] = {
-        CASE(a_master_that_is_new_does_not_know_whether_it_may_vote),
-        CASE(an_admitted_master_votes_from_its_time_on),
-        CASE(a_master_votes_once_its_time_has_come),
-        CASE(the_longest_lease_only_grows),
-        CASE(of_two_admissions_at_once_one_counts),
-        CASE(a_raise_makes_the_next_fence_larger),
-        CASE(a_raise_never_lowers),
-        CASE(only_the_owner_raises_a_fence),
-        CASE(a_lock_that_is_free_is_topped_up),
-        CASE(a_renewal_without_top_up_sets_nothing),
-        CASE(a_top_up_leaves_the_lock_of_another_alone),
-        CASE(a_top_up_keeps_the_limit),
-        CASE(a_top_up_ignores_the_fence_where_the_lock_was_never_granted),
-        CASE(an_ask_that_is_not_granted_proves_no_lease),
-        CASE(a_forced_unlock_is_not_topped_up),
-        CASE(a_member_restores_a_missing_fence),
-        CASE(a_retraction_wins_over_a_top_up),
-        CASE(a_master_without_a_vote_changes_nothing),
-        CASE(a_master_that_may_vote_again_grants),
-        CASE(a_master_that_lost_its_data_does_not_vote),
-        CASE(a_master_that_forgot_since_the_look_is_not_admitted_as_new),
-        CASE(a_waiting_master_is_not_admitted_as_new),
-        CASE(a_member_whose_clock_was_set_back_does_not_vote),
-        CASE(a_lease_that_a_clock_made_longer_is_not_renewed),
-        CASE(a_top_up_needs_a_vote),
-        CASE(a_distrusted_master_waits_from_then_on),
-        CASE(a_release_hints_the_first_and_leaves_the_lock_free),
-        CASE(the_first_ask_after_a_hint_gets_the_lock),
-        CASE(a_waiter_that_is_gone_gets_no_hint),
-        CASE(a_hint_that_nobody_wants_goes_to_the_next),
-        CASE(a_waiter_that_gives_up_passes_the_hint_on),
-        CASE(a_quiet_release_gives_no_hint),
-        CASE(a_release_at_a_member_asks_for_nobody),
-        CASE(an_ask_of_a_hinted_waiter_grants_to_the_next),
-        CASE(a_release_hints_the_waiter_behind_a_granted_one),
-        CASE(the_head_of_a_members_queue_gets_the_lock_by_asking),
-    };
-
-    return run_cases(cases, sizeof cases / sizeof cases[0]);
+    return run_cases();
 }

@@ -107,9 +107,8 @@ static dibs_status run_with(fixture *f, long nth, bool *failed, bool *opened)
     return run.status;
 }
 
-static void each_allocation_of_a_cycle_on_a_server_fails_once(void **state)
+TEST_ON(each_allocation_of_a_cycle_on_a_server_fails_once, fixture *f)
 {
-    fixture *f = *state;
     bool failed = true, opened;
     long nth;
 
@@ -226,12 +225,12 @@ static void contend_with_each(fixture *f, uint32_t handoff_ms)
     queue_await(f->server, "x", 0);
 }
 
-static void each_allocation_fails_once_where_others_wait(void **state)
+TEST(each_allocation_fails_once_where_others_wait)
 {
     contend_with_each(*state, 0);
 }
 
-static void each_allocation_fails_once_where_each_release_asks_again(void **state)
+TEST(each_allocation_fails_once_where_each_release_asks_again)
 {
     contend_with_each(*state, DIBS_NO_HANDOFF);
 }
@@ -279,10 +278,9 @@ static bool has_at_most(void *most)
     return atomic_load(&living) <= *(const long *)most;
 }
 
-static void opening_and_closing_a_thousand_times_leaves_nothing(void **state)
+TEST_ON(opening_and_closing_a_thousand_times_leaves_nothing, fixture *f)
 {
     enum { WARM = 60, TIMES = 1000 };
-    fixture *f = *state;
     dibs_runtime *holder = open_runtime(f->server, LONG_LEASE_MS);
     actor *waiter = actor_start();
     struct self before;
@@ -311,16 +309,4 @@ static void opening_and_closing_a_thousand_times_leaves_nothing(void **state)
     queue_assert_gone(f->server, "x");
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(each_allocation_of_a_cycle_on_a_server_fails_once),
-        TEST(each_allocation_fails_once_where_others_wait),
-        TEST(each_allocation_fails_once_where_each_release_asks_again),
-        TEST(opening_and_closing_a_thousand_times_leaves_nothing),
-    };
-
-    return cmocka_run_group_tests_name("no memory at a server", tests, NULL, NULL);
-}
+TESTS(setup, fixture_teardown)

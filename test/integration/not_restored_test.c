@@ -36,10 +36,9 @@ static void flush_and_disconnect(server *s)
 }
 
 /* The next renewal, at the same server, finds the lock gone, whether or not the server was restarted before. */
-static void a_deleted_lock_is_not_restored(void **state)
+TEST_ON(a_deleted_lock_is_not_restored, fixture *f)
 {
     static void (*const accidents[])(server * s) = {delete, flush, delete_and_disconnect, flush_and_disconnect};
-    fixture *f = *state;
 
     fixture_open(f, LEASE_MS);
     for (size_t i = 0; i < 2 * sizeof accidents / sizeof *accidents; i++) {
@@ -62,10 +61,9 @@ static void a_deleted_lock_is_not_restored(void **state)
 
 /* ------------------------------------------------------------------ released */
 
-static void a_lock_unlocked_during_a_restart_is_not_restored(void **state)
+TEST_ON(a_lock_unlocked_during_a_restart_is_not_restored, fixture *f)
 {
     enum { LONGER_MS = 3 * SAFE_LEASE_MS }; /* it lasts until the server is gone */
-    fixture *f = *state;
 
     fixture_open(f, LONGER_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
@@ -81,10 +79,9 @@ static void a_lock_unlocked_during_a_restart_is_not_restored(void **state)
 }
 
 /* Nothing is left, whenever the unlock comes and whatever it returns. */
-static void an_unlock_during_a_restoration_leaves_nothing(void **state)
+TEST_ON(an_unlock_during_a_restoration_leaves_nothing, fixture *f)
 {
     enum { ROUNDS = 20, NAMES = 20 };
-    fixture *f = *state;
     char name[32];
 
     for (int round = 0; round < ROUNDS; round++) {
@@ -108,9 +105,8 @@ static void an_unlock_during_a_restoration_leaves_nothing(void **state)
 }
 
 /* The restoring renewal is stuck on its way and arrives after the release: the retraction arrives even later. */
-static void a_restoration_after_the_unlock_is_undone(void **state)
+TEST_ON(a_restoration_after_the_unlock_is_undone, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     dibs_runtime *rt =
         open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS, .command_timeout_ms = LIMIT_MS / 4});
@@ -158,9 +154,8 @@ static bool has_looked_again(void *arg)
  * renewal was answered. The release has raised the fence, so it restores nothing; it carries its own time limit, and
  * the retraction comes after that.
  */
-static void a_restoration_over_an_old_connection_is_undone(void **state)
+TEST_ON(a_restoration_over_an_old_connection_is_undone, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     dibs_config config = {.lease_ms = LONG_LEASE_MS, .command_timeout_ms = SAFE_LEASE_MS};
 
@@ -185,17 +180,4 @@ static void a_restoration_over_an_old_connection_is_undone(void **state)
     script_server_stop(net);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_deleted_lock_is_not_restored),
-        TEST(a_lock_unlocked_during_a_restart_is_not_restored),
-        TEST(an_unlock_during_a_restoration_leaves_nothing),
-        TEST(a_restoration_after_the_unlock_is_undone),
-        TEST(a_restoration_over_an_old_connection_is_undone),
-    };
-
-    return cmocka_run_group_tests_name("not restored", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

@@ -13,9 +13,8 @@
 
 /* ------------------------------------------------------------------ outages */
 
-static void a_waiting_call_rides_out_an_outage(void **state)
+TEST_ON(a_waiting_call_rides_out_an_outage, fixture *f)
 {
-    fixture *f = *state;
     actor *waiter = actor_start();
 
     f->config.outage_ms = LIMIT_MS;
@@ -35,9 +34,8 @@ static void a_waiting_call_rides_out_an_outage(void **state)
 }
 
 /* As above, for a thread that waits for a lock already. */
-static void an_outage_in_the_middle_of_a_wait_is_ridden_out(void **state)
+TEST_ON(an_outage_in_the_middle_of_a_wait_is_ridden_out, fixture *f)
 {
-    fixture *f = *state;
     actor *waiter = actor_start();
     long long asks;
 
@@ -59,9 +57,8 @@ static void an_outage_in_the_middle_of_a_wait_is_ridden_out(void **state)
 }
 
 /* Nobody holds the lock, and nothing is known of it: both calls return DIBS_UNAVAILABLE. */
-static void two_tries_at_a_silent_server_are_both_unavailable(void **state)
+TEST_ON(two_tries_at_a_silent_server_are_both_unavailable, fixture *f)
 {
-    fixture *f = *state;
     actor *first = actor_start();
 
     f->config.command_timeout_ms = 6000; /* the second thread tries while the first one waits for its answer */
@@ -82,9 +79,8 @@ static void two_tries_at_a_silent_server_are_both_unavailable(void **state)
     actor_end(first);
 }
 
-static void an_outage_that_lasts_ends_the_wait(void **state)
+TEST_ON(an_outage_that_lasts_ends_the_wait, fixture *f)
 {
-    fixture *f = *state;
     int64_t heard;
     int64_t took;
 
@@ -109,9 +105,8 @@ static void an_outage_that_lasts_ends_the_wait(void **state)
 }
 
 /* A stopped server: its socket accepts, and nothing ever comes. */
-static void one_try_in_an_outage_is_bounded(void **state)
+TEST_ON(one_try_in_an_outage_is_bounded, fixture *f)
 {
-    fixture *f = *state;
     dibs_owner owner;
 
     f->config.command_timeout_ms = 300;
@@ -137,9 +132,8 @@ static void one_try_in_an_outage_is_bounded(void **state)
     dibs_unlock_all(f->rt); /* otherwise the releases go on in the background */
 }
 
-static void closing_in_an_outage_is_bounded(void **state)
+TEST_ON(closing_in_an_outage_is_bounded, fixture *f)
 {
-    fixture *f = *state;
     int64_t begin;
 
     f->config.command_timeout_ms = 300;
@@ -155,9 +149,8 @@ static void closing_in_an_outage_is_bounded(void **state)
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
 }
 
-static void an_outage_tells_down_and_up(void **state)
+TEST_ON(an_outage_tells_down_and_up, fixture *f)
 {
-    fixture *f = *state;
     recorded_event down;
     recorded_event up;
 
@@ -179,10 +172,95 @@ static void an_outage_tells_down_and_up(void **state)
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
 }
 
-/* A server that ends each connection as soon as it is made is not connected to again at once, however often it does. */
-static void an_outage_causes_no_storm_of_connections(void **state)
+/* ------------------------------------------------- what a server may forget */
+
+TEST_ON(flushed_scripts_are_loaded_again, fixture *f)
 {
-    fixture *f = *state;
+    fixture_open(f, SAFE_LEASE_MS);
+    for (int i = 0; i < 5; i++) {
+        server_do(f->server, "SCRIPT FLUSH");
+        assert_status(DIBS_OK, dibs_trylock(f->rt, "x"));
+        server_do(f->server, "SCRIPT FLUSH");
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        assert_false(server_has(f->server, "lock:x"));
+    }
+    /* Renewals reach the server again, too. */
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    for (int i = 0; i < 8; i++) {
+        server_do(f->server, "SCRIPT FLUSH");
+        pause_ms(SAFE_LEASE_MS / 4);
+        assert_status(DIBS_OK, dibs_check(f->rt, "x"));
+    }
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_int_equal(stats_of(f->rt).reconnects, 0);
+}
+
+TEST_ON(a_script_has_the_id_that_the_server_computes, fixture *f)
+{
+    for (int i = 0; i < DIBS__SCRIPT_COUNT; i++) {
+        char sha[DIBS__SHA + 1];
+        assert_true(server_string(f->server, sha, sizeof sha, "SCRIPT LOAD %s", dibs__scripts[i].text));
+        assert_string_equal(sha, dibs__scripts[i].sha);
+    }
+}
+
+/* Without one of these rights, the scripts reach the server by another command. */
+TEST_ON(a_server_gets_the_scripts_by_any_command_it_allows, fixture *f)
+{
+    static const char *const rights[] = {"+@all", "+@all -eval", "+@all -script", "+@all -script +script|load"};
+    char url[200];
+
+    snprintf(url, sizeof url, "unix://u:pw@%s", f->server->socket_path);
+    for (size_t i = 0; i < sizeof rights / sizeof *rights; i++) {
+        char command[200];
+        dibs_runtime *rt;
+        snprintf(command, sizeof command, "ACL SETUSER u reset on >pw ~* &* %s", rights[i]);
+        server_do(f->server, command);
+        server_do(f->server, "SCRIPT FLUSH");
+        assert_status(DIBS_OK, open_status(url, NULL, &rt));
+        for (int round = 0; round < 2; round++) {
+            assert_status(DIBS_OK, dibs_lock(rt, "x"));
+            assert_status(DIBS_OK, dibs_unlock(rt, "x"));
+        }
+        assert_true(i > 0 || stats_of(rt).store_errors == 0);
+        dibs_close(rt);
+    }
+}
+
+TEST_ON(killed_connections_are_made_again, fixture *f)
+{
+    fixture_open(f, LONG_LEASE_MS);
+    for (int i = 0; i < 10; i++) {
+        server_do(f->server, "CLIENT KILL TYPE normal SKIPME yes");
+        server_do(f->server, "CLIENT KILL TYPE pubsub");
+        assert_status(DIBS_OK, dibs_trylock(f->rt, "x"));
+        server_do(f->server, "CLIENT KILL TYPE normal SKIPME yes");
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        assert_false(server_has(f->server, "lock:x"));
+    }
+    assert_true(stats_of(f->rt).reconnects > 0);
+}
+
+TEST_ON(open_fails_where_the_server_has_no_room_for_clients, fixture *f)
+{
+    dibs_runtime *rt;
+    dibs_status status;
+
+    fixture_open(f, LONG_LEASE_MS);
+    server_do(f->server, "CONFIG SET maxclients 1");
+    status = open_status(f->server->url, NULL, &rt);
+    assert_true(status == DIBS_UNAVAILABLE || status == DIBS_STORE_ERROR);
+    assert_null(rt);
+    expect_works(f, f->rt, "x");
+    server_do(f->server, "CONFIG SET maxclients 1000");
+    assert_status(DIBS_OK, open_status(f->server->url, NULL, &rt));
+    expect_works(f, rt, "x");
+    dibs_close(rt);
+}
+
+/* A server that ends each connection as soon as it is made is not connected to again at once, however often it does. */
+TEST_ON(an_outage_causes_no_storm_of_connections, fixture *f)
+{
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
 
     f->urls[0] = script_server_url(net);
@@ -205,119 +283,4 @@ static void an_outage_causes_no_storm_of_connections(void **state)
     script_server_stop(net);
 }
 
-/* ------------------------------------------------- what a server may forget */
-
-static void flushed_scripts_are_loaded_again(void **state)
-{
-    fixture *f = *state;
-
-    fixture_open(f, SAFE_LEASE_MS);
-    for (int i = 0; i < 5; i++) {
-        server_do(f->server, "SCRIPT FLUSH");
-        assert_status(DIBS_OK, dibs_trylock(f->rt, "x"));
-        server_do(f->server, "SCRIPT FLUSH");
-        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-        assert_false(server_has(f->server, "lock:x"));
-    }
-    /* Renewals reach the server again, too. */
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    for (int i = 0; i < 8; i++) {
-        server_do(f->server, "SCRIPT FLUSH");
-        pause_ms(SAFE_LEASE_MS / 4);
-        assert_status(DIBS_OK, dibs_check(f->rt, "x"));
-    }
-    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    assert_int_equal(stats_of(f->rt).reconnects, 0);
-}
-
-static void a_script_has_the_id_that_the_server_computes(void **state)
-{
-    fixture *f = *state;
-
-    for (int i = 0; i < DIBS__SCRIPT_COUNT; i++) {
-        char sha[DIBS__SHA + 1];
-        assert_true(server_string(f->server, sha, sizeof sha, "SCRIPT LOAD %s", dibs__scripts[i].text));
-        assert_string_equal(sha, dibs__scripts[i].sha);
-    }
-}
-
-/* Without one of these rights, the scripts reach the server by another command. */
-static void a_server_gets_the_scripts_by_any_command_it_allows(void **state)
-{
-    static const char *const rights[] = {"+@all", "+@all -eval", "+@all -script", "+@all -script +script|load"};
-    fixture *f = *state;
-    char url[200];
-
-    snprintf(url, sizeof url, "unix://u:pw@%s", f->server->socket_path);
-    for (size_t i = 0; i < sizeof rights / sizeof *rights; i++) {
-        char command[200];
-        dibs_runtime *rt;
-        snprintf(command, sizeof command, "ACL SETUSER u reset on >pw ~* &* %s", rights[i]);
-        server_do(f->server, command);
-        server_do(f->server, "SCRIPT FLUSH");
-        assert_status(DIBS_OK, open_status(url, NULL, &rt));
-        for (int round = 0; round < 2; round++) {
-            assert_status(DIBS_OK, dibs_lock(rt, "x"));
-            assert_status(DIBS_OK, dibs_unlock(rt, "x"));
-        }
-        assert_true(i > 0 || stats_of(rt).store_errors == 0);
-        dibs_close(rt);
-    }
-}
-
-static void killed_connections_are_made_again(void **state)
-{
-    fixture *f = *state;
-
-    fixture_open(f, LONG_LEASE_MS);
-    for (int i = 0; i < 10; i++) {
-        server_do(f->server, "CLIENT KILL TYPE normal SKIPME yes");
-        server_do(f->server, "CLIENT KILL TYPE pubsub");
-        assert_status(DIBS_OK, dibs_trylock(f->rt, "x"));
-        server_do(f->server, "CLIENT KILL TYPE normal SKIPME yes");
-        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-        assert_false(server_has(f->server, "lock:x"));
-    }
-    assert_true(stats_of(f->rt).reconnects > 0);
-}
-
-static void open_fails_where_the_server_has_no_room_for_clients(void **state)
-{
-    fixture *f = *state;
-    dibs_runtime *rt;
-    dibs_status status;
-
-    fixture_open(f, LONG_LEASE_MS);
-    server_do(f->server, "CONFIG SET maxclients 1");
-    status = open_status(f->server->url, NULL, &rt);
-    assert_true(status == DIBS_UNAVAILABLE || status == DIBS_STORE_ERROR);
-    assert_null(rt);
-    expect_works(f, f->rt, "x");
-    server_do(f->server, "CONFIG SET maxclients 1000");
-    assert_status(DIBS_OK, open_status(f->server->url, NULL, &rt));
-    expect_works(f, rt, "x");
-    dibs_close(rt);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_waiting_call_rides_out_an_outage),
-        TEST(an_outage_in_the_middle_of_a_wait_is_ridden_out),
-        TEST(two_tries_at_a_silent_server_are_both_unavailable),
-        TEST(an_outage_that_lasts_ends_the_wait),
-        TEST(one_try_in_an_outage_is_bounded),
-        TEST(closing_in_an_outage_is_bounded),
-        TEST(an_outage_tells_down_and_up),
-        TEST(flushed_scripts_are_loaded_again),
-        TEST(a_script_has_the_id_that_the_server_computes),
-        TEST(a_server_gets_the_scripts_by_any_command_it_allows),
-        TEST(killed_connections_are_made_again),
-        TEST(open_fails_where_the_server_has_no_room_for_clients),
-        TEST(an_outage_causes_no_storm_of_connections),
-    };
-
-    return cmocka_run_group_tests_name("outage", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

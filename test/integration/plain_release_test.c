@@ -79,10 +79,9 @@ static unsigned fired_in_a_pair(rig *r)
 }
 
 /* The answer says that K is deleted, but it is not: so one sees that no script runs. */
-static void where_nobody_waits_no_script_runs(void **state)
+TEST_ON(where_nobody_waits_no_script_runs, fixture *f)
 {
     static const char *const versions[] = {VALKEY_9, REDIS_8_4}, *const commands[] = {DELIFEQ, DELEX};
-    fixture *f = *state;
     rig r;
 
     for (int i = 0; i < 2; i++) {
@@ -95,10 +94,9 @@ static void where_nobody_waits_no_script_runs(void **state)
     }
 }
 
-static void other_servers_are_not_asked(void **state)
+TEST_ON(other_servers_are_not_asked, fixture *f)
 {
     static const char *const versions[] = {"redis_version:8.2.9", "redis_version:7.2.4\r\nvalkey_version:8.1.1"};
-    fixture *f = *state;
     rig r;
 
     for (int i = 0; i < 2; i++) {
@@ -111,9 +109,8 @@ static void other_servers_are_not_asked(void **state)
 }
 
 /* Whoever waits is seen behind the deletion, and is granted the lock by the script. */
-static void who_waits_is_served(void **state)
+TEST_ON(who_waits_is_served, fixture *f)
 {
-    fixture *f = *state;
     actor *waiter = actor_start();
     rig r;
 
@@ -131,10 +128,9 @@ static void who_waits_is_served(void **state)
 }
 
 /* As before, but K is gone, or another's, by the time the script comes: that is no loss. */
-static void what_was_deleted_is_no_loss(void **state)
+TEST_ON(what_was_deleted_is_no_loss, fixture *f)
 {
     static const char *const meanwhile[] = {"DEL lock:x", "SET lock:x by-hand PX 600000"};
-    fixture *f = *state;
     rig r;
 
     server_do(f->server, "ACL SETUSER default -client|tracking"); /* else the holder may be told first */
@@ -151,10 +147,9 @@ static void what_was_deleted_is_no_loss(void **state)
 }
 
 /* As before, but the lease would have ended by the time the script comes. */
-static void what_was_deleted_in_time_is_no_loss(void **state)
+TEST_ON(what_was_deleted_in_time_is_no_loss, fixture *f)
 {
     static const dibs_lock_options options = {.lease_ms = 500};
-    fixture *f = *state;
     actor *holder = actor_start();
     rig r;
 
@@ -178,10 +173,9 @@ static void what_was_deleted_in_time_is_no_loss(void **state)
 
 /* The script says what has become of the lock. That the key was not the token's is no reason to ask for scripts only.
  */
-static void what_is_not_deleted_the_script_tells(void **state)
+TEST_ON(what_is_not_deleted_the_script_tells, fixture *f)
 {
     static const char *const meanwhile[] = {"DEL lock:x", "SET lock:x by-hand PX 600000"};
-    fixture *f = *state;
     rig r;
 
     server_do(f->server, "ACL SETUSER default -client|tracking"); /* else the holder may be told first */
@@ -199,10 +193,9 @@ static void what_is_not_deleted_the_script_tells(void **state)
 }
 
 /* A server that does not let us use the command is not asked again: each time the script must do it. */
-static void a_command_that_is_refused_is_not_sent_again(void **state)
+TEST_ON(a_command_that_is_refused_is_not_sent_again, fixture *f)
 {
     static const char *const refusals[] = {"-NOPERM no right\r\n", "-ERR unknown command 'DELIFEQ'\r\n"};
-    fixture *f = *state;
     rig r;
 
     for (int i = 0; i < 2; i++) {
@@ -236,7 +229,7 @@ static void cut_once(rig *r, script_rule cut)
 
 static const char *const commands[] = {DELIFEQ, "\r\nEXISTS\r\n"};
 
-static void cut_at_any_byte(void **state)
+TEST(cut_at_any_byte)
 {
     rig r;
 
@@ -253,7 +246,7 @@ static void cut_at_any_byte(void **state)
 }
 
 /* The network keeps the commands back, or their replies, for longer than is waited for them. */
-static void commands_that_come_late(void **state)
+TEST(commands_that_come_late)
 {
     rig r;
 
@@ -268,10 +261,9 @@ static void commands_that_come_late(void **state)
 /* ------------------------------------------------ a server that has the command */
 
 /* A server that refuses to delete a key by its value has no such command. */
-static void a_server_that_deletes_by_value_runs_no_script(void **state)
+TEST_ON(a_server_that_deletes_by_value_runs_no_script, fixture *f)
 {
     enum { PAIRS = 100 };
-    fixture *f = *state;
     redisReply *reply = server_try(f->server, "DELIFEQ nothing x");
     bool has = reply && reply->type == REDIS_REPLY_INTEGER;
     freeReplyObject(reply);
@@ -290,22 +282,4 @@ static void a_server_that_deletes_by_value_runs_no_script(void **state)
     assert_int_equal(server_calls(f->server, "del"), 0); /* what release.lua does */
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(where_nobody_waits_no_script_runs),
-        TEST(other_servers_are_not_asked),
-        TEST(who_waits_is_served),
-        TEST(what_was_deleted_is_no_loss),
-        TEST(what_was_deleted_in_time_is_no_loss),
-        TEST(what_is_not_deleted_the_script_tells),
-        TEST(a_command_that_is_refused_is_not_sent_again),
-        TEST(cut_at_any_byte),
-        TEST(commands_that_come_late),
-        TEST(a_server_that_deletes_by_value_runs_no_script),
-    };
-
-    return cmocka_run_group_tests_name("plain_release", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

@@ -66,18 +66,14 @@ static void open_polling(fixture *f)
     fixture_open(f, LONG_LEASE_MS);
 }
 
-static void a_lone_thread_polls(void **state)
+TEST_ON(a_lone_thread_polls, fixture *f)
 {
-    fixture *f = *state;
-
     open_polling(f);
     expect_a_right_count(f->rt, 1);
 }
 
-static void threads_poll_and_sleep_by_turns(void **state)
+TEST_ON(threads_poll_and_sleep_by_turns, fixture *f)
 {
-    fixture *f = *state;
-
     open_polling(f);
     expect_a_right_count(f->rt, THREADS);
 }
@@ -105,9 +101,8 @@ static void lock_in_child(dibs_runtime *rt)
 }
 
 /* The child has none of the parent's threads. Some of them were polling at the fork. */
-static void a_child_of_polling_threads_polls_for_itself(void **state)
+TEST_ON(a_child_of_polling_threads_polls_for_itself, fixture *f)
 {
-    fixture *f = *state;
     pthread_t thread;
 
     open_polling(f);
@@ -131,9 +126,8 @@ static double seconds(clockid_t clock)
 }
 
 /* A thread that polled through these waits would run for all of their time. */
-static void a_thread_sleeps_where_replies_are_slow(void **state)
+TEST_ON(a_thread_sleeps_where_replies_are_slow, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
 
     f->urls[0] = script_server_url(net);
@@ -218,10 +212,9 @@ static int work_with_half(fixture *f)
     return atomic_load(&crowd.failed) == 0 && crowd.counter == 2L * ROUNDS ? 0 : 3;
 }
 
-static void polling_works_on_half_a_processor(void **state)
+TEST_ON(polling_works_on_half_a_processor, fixture *f)
 {
     static const char *const parents[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/cpu"};
-    fixture *f = *state;
     char folder[128];
     int status;
 
@@ -248,15 +241,4 @@ static void polling_works_on_half_a_processor(void **state)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_lone_thread_polls, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(threads_poll_and_sleep_by_turns, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(a_child_of_polling_threads_polls_for_itself, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(a_thread_sleeps_where_replies_are_slow, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(polling_works_on_half_a_processor, fixture_setup, fixture_teardown),
-    };
-
-    return cmocka_run_group_tests_name("polling", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

@@ -115,12 +115,12 @@ static void expect_refused(const char *url)
 /* Of descriptors, holds (after their key), stores in memory and runtimes, in that order. */
 enum { FORK_GUARDS = 4 };
 
-/* What is set up once for the process goes on where it failed before: no handler is registered twice. */
-static void open_reports_refused_fork_handlers(void **state)
+/* What is set up once for the process goes on where it failed before: no handler is registered twice. This must be
+ * the first test. */
+TEST(open_reports_refused_fork_handlers)
 {
     dibs_runtime *rt;
 
-    (void)state;
     assert_int_equal(atomic_load(&fork_guards), 0);
     for (int i = 0; i < FORK_GUARDS; i++) {
         static const long to_the_next[FORK_GUARDS] = {1, 3, 2, 2}; /* what was refused the time before succeeds */
@@ -170,36 +170,22 @@ static void refuse_each(const char *url)
     expect_good(url);
 }
 
-static void each_pthread_call_may_fail_on_a_store_in_memory(void **state)
+TEST(each_pthread_call_may_fail_on_a_store_in_memory)
 {
-    (void)state;
     refuse_each("mem:");
     refuse_each("mem:named");
 }
 
-static void each_pthread_call_may_fail_on_a_server(void **state)
+TEST_WITH(each_pthread_call_may_fail_on_a_server, fixture_setup, fixture_teardown, fixture *f)
 {
-    refuse_each(((fixture *)*state)->server->url);
+    refuse_each(f->server->url);
 }
 #else
-static void a_cycle_succeeds_where_no_call_is_refused(void **state)
+TEST_WITH(a_cycle_succeeds_where_no_call_is_refused, fixture_setup, fixture_teardown, fixture *f)
 {
     expect_good("mem:");
-    expect_good(((fixture *)*state)->server->url);
+    expect_good(f->server->url);
 }
 #endif
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-#if CAN_FAIL
-        cmocka_unit_test(open_reports_refused_fork_handlers), /* must be the first */
-        cmocka_unit_test(each_pthread_call_may_fail_on_a_store_in_memory),
-        cmocka_unit_test_setup_teardown(each_pthread_call_may_fail_on_a_server, fixture_setup, fixture_teardown),
-#else
-        cmocka_unit_test_setup_teardown(a_cycle_succeeds_where_no_call_is_refused, fixture_setup, fixture_teardown),
-#endif
-    };
-
-    return cmocka_run_group_tests_name("pthread refused", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -64,7 +64,7 @@ static scene set_long_scene(void **state)
 
 /* ------------------------------------------------------------ script by script */
 
-static void a_release_serves_a_long_queue_in_steps(void **state)
+TEST(a_release_serves_a_long_queue_in_steps)
 {
     scene c = set_long_scene(state);
 
@@ -79,10 +79,9 @@ static void a_release_serves_a_long_queue_in_steps(void **state)
 }
 
 /* More wait to share than one script lets in: the others are not left until they ask by themselves. */
-static void a_release_lets_in_in_steps_all_who_wait_to_share(void **state)
+TEST_ON(a_release_lets_in_in_steps_all_who_wait_to_share, fixture *f)
 {
     enum { SHARERS = 200 };
-    fixture *f = *state;
     char token[24];
     redisContext *listens = wait_event_open(f->server, "dibs:1", false);
     long long left = SHARERS;
@@ -107,7 +106,7 @@ static void a_release_lets_in_in_steps_all_who_wait_to_share(void **state)
     wait_event_close(listens);
 }
 
-static void a_forced_unlock_serves_a_long_queue_in_steps(void **state)
+TEST(a_forced_unlock_serves_a_long_queue_in_steps)
 {
     scene c = set_long_scene(state);
 
@@ -120,7 +119,7 @@ static void a_forced_unlock_serves_a_long_queue_in_steps(void **state)
 }
 
 /* Each ask goes on, too; until the end is reached, a new ask gets a place behind the earlier ones. */
-static void an_ask_passes_no_live_waiter(void **state)
+TEST(an_ask_passes_no_live_waiter)
 {
     scene c = set_long_scene(state);
     char number[16];
@@ -147,7 +146,7 @@ static void an_ask_passes_no_live_waiter(void **state)
     clear_scene(&c);
 }
 
-static void a_release_with_an_ask_passes_no_live_waiter(void **state)
+TEST(a_release_with_an_ask_passes_no_live_waiter)
 {
     scene c = set_long_scene(state);
     redisReply *reply = server_command(c.s, "EVAL %s 3 " KEYS " holder dibs:a 1 " LEASE " dibs:1 0",
@@ -165,7 +164,7 @@ static void a_release_with_an_ask_passes_no_live_waiter(void **state)
 }
 
 /* Gaps are passed in steps as well, also while memory is out. */
-static void many_gaps_in_a_queue_are_passed_in_steps(void **state)
+TEST(many_gaps_in_a_queue_are_passed_in_steps)
 {
     scene c = set_scene(state);
     char token[32], summary[64];
@@ -191,7 +190,7 @@ static void many_gaps_in_a_queue_are_passed_in_steps(void **state)
 }
 
 /* There are more gaps before the only one that waits than a script passes at a time. */
-static void a_waiter_behind_many_gaps_is_told(void **state)
+TEST(a_waiter_behind_many_gaps_is_told)
 {
     scene c = set_scene(state);
 
@@ -204,10 +203,9 @@ static void a_waiter_behind_many_gaps_is_told(void **state)
 }
 
 /* All retractions of a call share the limit of one script; none waits until the queue of another lock is served. */
-static void many_retractions_share_the_budget_of_one_script(void **state)
+TEST_ON(many_retractions_share_the_budget_of_one_script, fixture *f)
 {
     enum { LOCKS = 3 };
-    fixture *f = *state;
 
     add_dead(f->server, "a", 0, 1000);
     add_dead(f->server, "b", 0, 1000);
@@ -273,21 +271,19 @@ static void who_lives_has_the_lock_soon(fixture *f, bool forced)
     dibs_close(other);
 }
 
-static void a_waiter_behind_many_dead_gets_the_lock_soon_after_an_unlock(void **state)
+TEST(a_waiter_behind_many_dead_gets_the_lock_soon_after_an_unlock)
 {
     who_lives_has_the_lock_soon(*state, false);
 }
 
-static void a_waiter_behind_many_dead_gets_the_lock_soon_after_a_forced_unlock(void **state)
+TEST(a_waiter_behind_many_dead_gets_the_lock_soon_after_a_forced_unlock)
 {
     who_lives_has_the_lock_soon(*state, true);
 }
 
 /* A single try still gets a free lock whose waiters are all dead. */
-static void a_try_gets_a_free_lock_with_only_dead_waiters(void **state)
+TEST_ON(a_try_gets_a_free_lock_with_only_dead_waiters, fixture *f)
 {
-    fixture *f = *state;
-
     f->config.command_timeout_ms = LIMIT_MS;
     fixture_open_connected(f, LONG_LEASE_MS);
     add_dead(f->server, "x", 0, 20 * STEP);
@@ -296,23 +292,4 @@ static void a_try_gets_a_free_lock_with_only_dead_waiters(void **state)
     queue_assert_gone(f->server, "x");
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_release_serves_a_long_queue_in_steps),
-        TEST(a_release_lets_in_in_steps_all_who_wait_to_share),
-        TEST(a_forced_unlock_serves_a_long_queue_in_steps),
-        TEST(an_ask_passes_no_live_waiter),
-        TEST(a_release_with_an_ask_passes_no_live_waiter),
-        TEST(many_gaps_in_a_queue_are_passed_in_steps),
-        TEST(a_waiter_behind_many_gaps_is_told),
-        TEST(many_retractions_share_the_budget_of_one_script),
-        TEST(a_waiter_behind_many_dead_gets_the_lock_soon_after_an_unlock),
-        TEST(a_waiter_behind_many_dead_gets_the_lock_soon_after_a_forced_unlock),
-        TEST(a_try_gets_a_free_lock_with_only_dead_waiters),
-    };
-
-    return cmocka_run_group_tests_name("queue_length", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

@@ -5,7 +5,7 @@
 
 #define LONGER_LEASE "6000000" /* so much longer that the queue has to live longer, too */
 
-static void a_release_grants_on_a_full_server(void **state)
+TEST(a_release_grants_on_a_full_server)
 {
     scene c = set_scene(state);
 
@@ -21,7 +21,7 @@ static void a_release_grants_on_a_full_server(void **state)
 }
 
 /* There is no key to delete first, as where a lease has ended. */
-static void a_full_server_serves_the_queue(void **state)
+TEST(a_full_server_serves_the_queue)
 {
     scene c = set_scene(state);
 
@@ -37,7 +37,7 @@ static void a_full_server_serves_the_queue(void **state)
 }
 
 /* The server evicted the queue, or lost its entries: a waiter that asks again enters it again. */
-static void an_evicted_queue_takes_its_waiters_again(void **state)
+TEST(an_evicted_queue_takes_its_waiters_again)
 {
     scene c = set_scene(state);
 
@@ -60,7 +60,7 @@ static void an_evicted_queue_takes_its_waiters_again(void **state)
  * A release without the right to publish cannot notify the next waiter: then the lock is free, and no waiter owns it
  * without knowing.
  */
-static void a_release_without_the_right_to_publish_grants_to_nobody(void **state)
+TEST(a_release_without_the_right_to_publish_grants_to_nobody)
 {
     scene c = set_scene(state);
     redisContext *weak = redisConnectUnix(c.s->socket_path);
@@ -82,7 +82,7 @@ static void a_release_without_the_right_to_publish_grants_to_nobody(void **state
  * A forced unlock without that right cannot notify the next waiter either: the holder has lost the lock, and no waiter
  * owns it.
  */
-static void a_forced_unlock_without_the_right_to_publish_grants_to_nobody(void **state)
+TEST(a_forced_unlock_without_the_right_to_publish_grants_to_nobody)
 {
     fixture *f = *state;
     char url[160];
@@ -120,7 +120,7 @@ static void ask_without_pexpire(server *s, const char *token)
 }
 
 /* Otherwise a release would grant the lock to the refused client, and the queue would never expire. */
-static void an_ask_without_the_right_to_pexpire_does_not_enter_the_queue(void **state)
+TEST(an_ask_without_the_right_to_pexpire_does_not_enter_the_queue)
 {
     scene c = set_scene(state);
     queue_entry last = queue_at(c.s, "x", 1);
@@ -140,7 +140,7 @@ static void an_ask_without_the_right_to_pexpire_does_not_enter_the_queue(void **
 }
 
 /* A waiter keeps its place, but the recorded expiry of the queue does not grow. */
-static void a_waiter_that_loses_the_right_to_pexpire_keeps_its_place(void **state)
+TEST(a_waiter_that_loses_the_right_to_pexpire_keeps_its_place)
 {
     scene c = set_scene(state);
     char before[100], after[100];
@@ -158,7 +158,7 @@ static void a_waiter_that_loses_the_right_to_pexpire_keeps_its_place(void **stat
  * The asker knows from another server that the lock is held, and this server may not know: the holder must have time to
  * restore the lock.
  */
-static void an_ask_that_leaves_the_lock_to_its_owner_only_enters(void **state)
+TEST(an_ask_that_leaves_the_lock_to_its_owner_only_enters)
 {
     for (int others = 0; others < 2; others++) {
         scene c = set_scene(state);
@@ -177,20 +177,4 @@ static void an_ask_that_leaves_the_lock_to_its_owner_only_enters(void **state)
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_release_grants_on_a_full_server),
-        TEST(a_full_server_serves_the_queue),
-        TEST(an_evicted_queue_takes_its_waiters_again),
-        TEST(a_release_without_the_right_to_publish_grants_to_nobody),
-        TEST(a_forced_unlock_without_the_right_to_publish_grants_to_nobody),
-        TEST(an_ask_without_the_right_to_pexpire_does_not_enter_the_queue),
-        TEST(a_waiter_that_loses_the_right_to_pexpire_keeps_its_place),
-        TEST(an_ask_that_leaves_the_lock_to_its_owner_only_enters),
-    };
-
-    return cmocka_run_group_tests_name("queue_shortage", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

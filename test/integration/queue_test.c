@@ -33,7 +33,7 @@ static void expect_fresh_lease(server *s)
 
 /* ----------------------------------------------------------------- the queue */
 
-static void an_ask_that_finds_the_lock_taken_enters_the_queue(void **state)
+TEST(an_ask_that_finds_the_lock_taken_enters_the_queue)
 {
     scene c = set_scene(state);
     long long now = queue_now(c.s);
@@ -55,7 +55,7 @@ static void an_ask_that_finds_the_lock_taken_enters_the_queue(void **state)
 }
 
 /* The recorded expiry of the queue is in whole seconds, rounded down: the queue may live longer. */
-static void a_short_lease_takes_no_life_from_the_queue(void **state)
+TEST(a_short_lease_takes_no_life_from_the_queue)
 {
     scene c = set_scene(state);
 
@@ -66,7 +66,7 @@ static void a_short_lease_takes_no_life_from_the_queue(void **state)
     clear_scene(&c);
 }
 
-static void a_waiter_that_asks_again_keeps_its_place(void **state)
+TEST(a_waiter_that_asks_again_keeps_its_place)
 {
     scene c = set_scene(state);
     queue_entry before = queue_at(c.s, "x", 0);
@@ -86,7 +86,7 @@ static void a_waiter_that_asks_again_keeps_its_place(void **state)
  * The order is that of arrival, whatever the server's clock says: each entry comes behind the last, even where all
  * others have left.
  */
-static void the_queue_is_in_order_of_arrival(void **state)
+TEST(the_queue_is_in_order_of_arrival)
 {
     scene c = set_scene(state);
     char token[16];
@@ -103,7 +103,7 @@ static void the_queue_is_in_order_of_arrival(void **state)
     clear_scene(&c);
 }
 
-static void an_ask_is_told_the_owner_and_who_listens(void **state)
+TEST(an_ask_is_told_the_owner_and_who_listens)
 {
     scene c = set_scene(state);
     answer a = ask(c.s, "dibs:a", "2", "dibs:1");
@@ -118,7 +118,7 @@ static void an_ask_is_told_the_owner_and_who_listens(void **state)
 
 /* ---------------------------------------------------------------- the grants */
 
-static void a_release_grants_the_head_and_tells_it(void **state)
+TEST(a_release_grants_the_head_and_tells_it)
 {
     scene c = set_scene(state);
     long long before = fence(c.s);
@@ -144,7 +144,7 @@ static void a_release_grants_the_head_and_tells_it(void **state)
 }
 
 /* Also where somebody listens by a pattern that matches the channel. A hint reaches whoever listens at another node. */
-static void a_waiter_that_does_not_listen_is_passed_over(void **state)
+TEST(a_waiter_that_does_not_listen_is_passed_over)
 {
     scene c = set_scene(state);
     redisContext *elsewhere = wait_event_open(c.s, "dibs:[13]", true);
@@ -161,6 +161,105 @@ static void a_waiter_that_does_not_listen_is_passed_over(void **state)
     clear_scene(&c);
 }
 
+/* ---------------------------------------------------------- sharded channels */
+
+#define SHARDED "dibs:1:{lock:x}"
+
+/* As wait_event_open, on a sharded channel. */
+static redisContext *sharded_wait_event_open(server *s, const char *channel)
+{
+    redisContext *wait_event = redisConnectUnix(s->socket_path);
+
+    assert_true(wait_event && !wait_event->err);
+    redisReply *reply = redisCommand(wait_event, "SSUBSCRIBE %s", channel);
+    assert_true(reply && reply->type == REDIS_REPLY_ARRAY);
+    freeReplyObject(reply);
+    return wait_event;
+}
+
+/* A channel that ends in } is one. */
+TEST_ON(a_grant_is_told_on_a_sharded_channel, fixture *f)
+{
+    redisContext *wait_event = sharded_wait_event_open(f->server, SHARDED),
+                 *plain = wait_event_open(f->server, "dibs:2", false);
+
+    assert_int_equal(ask(f->server, "holder", "1", "").code, 1);
+    assert_int_equal(ask(f->server, "dibs:a", "1", SHARDED).listeners, 1);
+    assert_int_equal(ask(f->server, "dibs:b", "1", "dibs:2").listeners, 1);
+    assert_int_equal(ask(f->server, "dibs:c", "1", SHARDED).listeners, 1);
+    assert_int_equal(release(f->server, "holder"), 1);
+    expect_told(wait_event, "1", fence(f->server), "dibs:a");
+    assert_int_equal(release(f->server, "dibs:a"), 1);
+    expect_told(plain, "1", fence(f->server), "dibs:b");
+    assert_int_equal(release(f->server, "dibs:b"), 1);
+    expect_told(wait_event, "1", fence(f->server), "dibs:c");
+    server_do(f->server, "DEL " KEYS);
+    wait_event_close(wait_event);
+    wait_event_close(plain);
+}
+
+/* A subscriber of one kind of channel does not receive messages of the other. */
+TEST_ON(a_waiter_without_a_listener_on_its_sharded_channel_is_passed_over, fixture *f)
+{
+    redisContext *wait_event = wait_event_open(f->server, "dibs:2", false);
+
+    assert_int_equal(ask(f->server, "holder", "1", "").code, 1);
+    assert_int_equal(ask(f->server, "dibs:a", "1", SHARDED).listeners, 0);
+    assert_int_equal(ask(f->server, "dibs:b", "1", "dibs:2").listeners, 1);
+    assert_int_equal(release(f->server, "holder"), 1);
+    expect_owner(f->server, "dibs:b");
+    expect_told(wait_event, "1", fence(f->server), "dibs:b");
+    assert_int_equal(ask(f->server, "dibs:c", "1", SHARDED).listeners, 0);
+    assert_int_equal(release(f->server, "dibs:b"), 1);
+    assert_false(server_has(f->server, "lock:x"));
+    queue_assert_gone(f->server, "x");
+    server_do(f->server, "DEL " KEYS);
+    wait_event_close(wait_event);
+}
+
+/*
+ * The waiter may listen at a server that the slot is leaving: a message on the runtime's own channel arrives
+ * everywhere.
+ */
+TEST_ON(a_waiter_that_listens_at_another_node_gets_a_hint, fixture *f)
+{
+    redisContext *wait_event = wait_event_open(f->server, "dibs:1", false);
+
+    assert_int_equal(ask(f->server, "holder", "1", "").code, 1);
+    assert_int_equal(ask(f->server, "dibs:a", "7", SHARDED).listeners, 0);
+    assert_int_equal(release(f->server, "holder"), 1);
+    assert_string_equal(wait_event_hear(wait_event), "7 0 6 dibs:alock:x");
+    assert_false(server_has(f->server, "lock:x"));
+    queue_assert_gone(f->server, "x");
+    server_do(f->server, "DEL " KEYS);
+    wait_event_close(wait_event);
+}
+
+/* While the head is served, the listeners of the asker's own channel are counted, whether it is sharded or not. */
+TEST_ON(an_ask_that_serves_another_counts_its_own_listeners, fixture *f)
+{
+    static const char *const channels[] = {SHARDED, "dibs:2", "dibs:3", "dibs:3:{lock:x}"};
+    redisContext *wait_event = sharded_wait_event_open(f->server, SHARDED),
+                 *plain = wait_event_open(f->server, "dibs:2", false);
+
+    for (int i = 0; i < 2; i++) {
+        for (size_t j = 0; j < sizeof channels / sizeof *channels; j++) {
+            assert_int_equal(ask(f->server, "holder", "1", "").code, 1);
+            expect_taken(ask(f->server, "dibs:a", "1", channels[i]));
+            server_do(f->server, "DEL lock:x");
+            answer a = ask(f->server, "dibs:b", "1", channels[j]);
+            expect_taken(a);
+            expect_owner(f->server, "dibs:a");
+            assert_int_equal(a.listeners, j < 2);
+            server_do(f->server, "DEL " KEYS);
+        }
+    }
+    wait_event_close(wait_event);
+    wait_event_close(plain);
+}
+
+/* ------------------------------------------- gaps, and a lock whose key is gone */
+
 static void set_seen(server *s, const char *token, const char *channel, long long us_ago)
 {
     char entry[128];
@@ -169,7 +268,7 @@ static void set_seen(server *s, const char *token, const char *channel, long lon
     server_do(s, "HSET dibs:queue:{lock:x} %d %s", strcmp(token, "dibs:a") == 0 ? 1 : 2, entry);
 }
 
-static void a_waiter_silent_for_half_its_lease_is_passed_over(void **state)
+TEST(a_waiter_silent_for_half_its_lease_is_passed_over)
 {
     scene c = set_scene(state);
 
@@ -182,7 +281,7 @@ static void a_waiter_silent_for_half_its_lease_is_passed_over(void **state)
     clear_scene(&c);
 }
 
-static void a_lock_with_only_dead_waiters_is_free(void **state)
+TEST(a_lock_with_only_dead_waiters_is_free)
 {
     scene c = set_scene(state);
 
@@ -196,7 +295,7 @@ static void a_lock_with_only_dead_waiters_is_free(void **state)
 }
 
 /* Waiters that left the middle of the queue, however many, are passed over. */
-static void gaps_in_the_queue_are_passed(void **state)
+TEST(gaps_in_the_queue_are_passed)
 {
     scene c = set_scene(state);
     char token[32];
@@ -221,7 +320,7 @@ static void gaps_in_the_queue_are_passed(void **state)
 }
 
 /* The key is gone, by its expiry or by an operator: the next ask serves the queue first. */
-static void a_newcomer_does_not_pass_the_queue(void **state)
+TEST(a_newcomer_does_not_pass_the_queue)
 {
     scene c = set_scene(state);
 
@@ -237,7 +336,7 @@ static void a_newcomer_does_not_pass_the_queue(void **state)
     clear_scene(&c);
 }
 
-static void the_head_that_asks_is_granted_without_a_push(void **state)
+TEST(the_head_that_asks_is_granted_without_a_push)
 {
     scene c = set_scene(state);
     answer a;
@@ -259,7 +358,7 @@ static void the_head_that_asks_is_granted_without_a_push(void **state)
 }
 
 /* Releases that find nothing to release: after the lease ended, by another client, or sent twice. */
-static void any_release_serves_the_queue_where_the_key_is_gone(void **state)
+TEST(any_release_serves_the_queue_where_the_key_is_gone)
 {
     scene c = set_scene(state);
 
@@ -274,110 +373,9 @@ static void any_release_serves_the_queue_where_the_key_is_gone(void **state)
     clear_scene(&c);
 }
 
-/* ---------------------------------------------------------- sharded channels */
-
-#define SHARDED "dibs:1:{lock:x}"
-
-/* As wait_event_open, on a sharded channel. */
-static redisContext *sharded_wait_event_open(server *s, const char *channel)
-{
-    redisContext *wait_event = redisConnectUnix(s->socket_path);
-
-    assert_true(wait_event && !wait_event->err);
-    redisReply *reply = redisCommand(wait_event, "SSUBSCRIBE %s", channel);
-    assert_true(reply && reply->type == REDIS_REPLY_ARRAY);
-    freeReplyObject(reply);
-    return wait_event;
-}
-
-/* A channel that ends in } is one. */
-static void a_grant_is_told_on_a_sharded_channel(void **state)
-{
-    fixture *f = *state;
-    redisContext *wait_event = sharded_wait_event_open(f->server, SHARDED),
-                 *plain = wait_event_open(f->server, "dibs:2", false);
-
-    assert_int_equal(ask(f->server, "holder", "1", "").code, 1);
-    assert_int_equal(ask(f->server, "dibs:a", "1", SHARDED).listeners, 1);
-    assert_int_equal(ask(f->server, "dibs:b", "1", "dibs:2").listeners, 1);
-    assert_int_equal(ask(f->server, "dibs:c", "1", SHARDED).listeners, 1);
-    assert_int_equal(release(f->server, "holder"), 1);
-    expect_told(wait_event, "1", fence(f->server), "dibs:a");
-    assert_int_equal(release(f->server, "dibs:a"), 1);
-    expect_told(plain, "1", fence(f->server), "dibs:b");
-    assert_int_equal(release(f->server, "dibs:b"), 1);
-    expect_told(wait_event, "1", fence(f->server), "dibs:c");
-    server_do(f->server, "DEL " KEYS);
-    wait_event_close(wait_event);
-    wait_event_close(plain);
-}
-
-/* A subscriber of one kind of channel does not receive messages of the other. */
-static void a_waiter_without_a_listener_on_its_sharded_channel_is_passed_over(void **state)
-{
-    fixture *f = *state;
-    redisContext *wait_event = wait_event_open(f->server, "dibs:2", false);
-
-    assert_int_equal(ask(f->server, "holder", "1", "").code, 1);
-    assert_int_equal(ask(f->server, "dibs:a", "1", SHARDED).listeners, 0);
-    assert_int_equal(ask(f->server, "dibs:b", "1", "dibs:2").listeners, 1);
-    assert_int_equal(release(f->server, "holder"), 1);
-    expect_owner(f->server, "dibs:b");
-    expect_told(wait_event, "1", fence(f->server), "dibs:b");
-    assert_int_equal(ask(f->server, "dibs:c", "1", SHARDED).listeners, 0);
-    assert_int_equal(release(f->server, "dibs:b"), 1);
-    assert_false(server_has(f->server, "lock:x"));
-    queue_assert_gone(f->server, "x");
-    server_do(f->server, "DEL " KEYS);
-    wait_event_close(wait_event);
-}
-
-/*
- * The waiter may listen at a server that the slot is leaving: a message on the runtime's own channel arrives
- * everywhere.
- */
-static void a_waiter_that_listens_at_another_node_gets_a_hint(void **state)
-{
-    fixture *f = *state;
-    redisContext *wait_event = wait_event_open(f->server, "dibs:1", false);
-
-    assert_int_equal(ask(f->server, "holder", "1", "").code, 1);
-    assert_int_equal(ask(f->server, "dibs:a", "7", SHARDED).listeners, 0);
-    assert_int_equal(release(f->server, "holder"), 1);
-    assert_string_equal(wait_event_hear(wait_event), "7 0 6 dibs:alock:x");
-    assert_false(server_has(f->server, "lock:x"));
-    queue_assert_gone(f->server, "x");
-    server_do(f->server, "DEL " KEYS);
-    wait_event_close(wait_event);
-}
-
-/* While the head is served, the listeners of the asker's own channel are counted, whether it is sharded or not. */
-static void an_ask_that_serves_another_counts_its_own_listeners(void **state)
-{
-    static const char *const channels[] = {SHARDED, "dibs:2", "dibs:3", "dibs:3:{lock:x}"};
-    fixture *f = *state;
-    redisContext *wait_event = sharded_wait_event_open(f->server, SHARDED),
-                 *plain = wait_event_open(f->server, "dibs:2", false);
-
-    for (int i = 0; i < 2; i++) {
-        for (size_t j = 0; j < sizeof channels / sizeof *channels; j++) {
-            assert_int_equal(ask(f->server, "holder", "1", "").code, 1);
-            expect_taken(ask(f->server, "dibs:a", "1", channels[i]));
-            server_do(f->server, "DEL lock:x");
-            answer a = ask(f->server, "dibs:b", "1", channels[j]);
-            expect_taken(a);
-            expect_owner(f->server, "dibs:a");
-            assert_int_equal(a.listeners, j < 2);
-            server_do(f->server, "DEL " KEYS);
-        }
-    }
-    wait_event_close(wait_event);
-    wait_event_close(plain);
-}
-
 /* ------------------------------------------------ repeated asks and releases */
 
-static void the_owner_that_asks_has_a_whole_lease(void **state)
+TEST(the_owner_that_asks_has_a_whole_lease)
 {
     scene c = set_scene(state);
     long long before = fence(c.s);
@@ -391,7 +389,7 @@ static void the_owner_that_asks_has_a_whole_lease(void **state)
 }
 
 /* An owner's entry, after an ask or a push that was lost, would be granted once more. */
-static void a_grant_takes_its_own_entry_out(void **state)
+TEST(a_grant_takes_its_own_entry_out)
 {
     scene c = set_scene(state);
 
@@ -402,7 +400,7 @@ static void a_grant_takes_its_own_entry_out(void **state)
     clear_scene(&c);
 }
 
-static void a_release_takes_its_own_entry_out(void **state)
+TEST(a_release_takes_its_own_entry_out)
 {
     scene c = set_scene(state);
 
@@ -417,7 +415,7 @@ static void a_release_takes_its_own_entry_out(void **state)
 }
 
 /* The owner waited at this master of a quorum when the others granted it the lock, and has been restored here since. */
-static void a_release_takes_the_entry_of_its_owner_out(void **state)
+TEST(a_release_takes_the_entry_of_its_owner_out)
 {
     scene c = set_scene(state);
 
@@ -430,7 +428,7 @@ static void a_release_takes_the_entry_of_its_owner_out(void **state)
 }
 
 /* A snapshot brought back the queue in which the owner, whose lease was restored, once waited. */
-static void a_release_does_not_grant_to_its_own_token(void **state)
+TEST(a_release_does_not_grant_to_its_own_token)
 {
     scene c = set_scene(state);
 
@@ -442,7 +440,7 @@ static void a_release_does_not_grant_to_its_own_token(void **state)
     clear_scene(&c);
 }
 
-static void an_overtaken_ask_does_nothing(void **state)
+TEST(an_overtaken_ask_does_nothing)
 {
     scene c = set_scene(state);
 
@@ -457,7 +455,7 @@ static void an_overtaken_ask_does_nothing(void **state)
     clear_scene(&c);
 }
 
-static void a_late_ask_does_not_enter_the_queue(void **state)
+TEST(a_late_ask_does_not_enter_the_queue)
 {
     scene c = set_scene(state);
     char past[32];
@@ -472,7 +470,7 @@ static void a_late_ask_does_not_enter_the_queue(void **state)
     clear_scene(&c);
 }
 
-static void a_release_with_an_ask_queues_behind_the_waiters(void **state)
+TEST(a_release_with_an_ask_queues_behind_the_waiters)
 {
     scene c = set_scene(state);
     long long released;
@@ -490,9 +488,8 @@ static void a_release_with_an_ask_queues_behind_the_waiters(void **state)
     clear_scene(&c);
 }
 
-static void a_release_with_an_ask_gets_a_lock_without_waiters(void **state)
+TEST_ON(a_release_with_an_ask_gets_a_lock_without_waiters, fixture *f)
 {
-    fixture *f = *state;
     long long released;
     long long before;
 
@@ -507,10 +504,9 @@ static void a_release_with_an_ask_gets_a_lock_without_waiters(void **state)
 }
 
 /* As at a master of a quorum, where who waits is not granted the lock, but told to ask. */
-static void all_who_wait_to_share_are_told_to_ask(void **state)
+TEST_ON(all_who_wait_to_share_are_told_to_ask, fixture *f)
 {
     static const char *const tokens[] = {"dibs:a~0", "dibs:b~0"}, *const channels[] = {"dibs:1", "dibs:2"};
-    fixture *f = *state;
     redisContext *listen[2];
 
     assert_int_equal(ask(f->server, "holder", "1", "").code, 1);
@@ -530,10 +526,8 @@ static void all_who_wait_to_share_are_told_to_ask(void **state)
 
 /* It was looked at when a and b shared the lock; the process of b left, and shares it again with the same fence (rule
  * 70). */
-static void a_forced_unlock_of_all_ends_no_sharer_that_came_again(void **state)
+TEST_ON(a_forced_unlock_of_all_ends_no_sharer_that_came_again, fixture *f)
 {
-    fixture *f = *state;
-
     assert_int_equal(ask(f->server, "dibs:a~0", "1", "").code, 1);
     long long seen = ask(f->server, "dibs:b~0", "1", "").number;
     assert_int_equal(release(f->server, "dibs:a~0"), 4);
@@ -551,7 +545,7 @@ static void a_forced_unlock_of_all_ends_no_sharer_that_came_again(void **state)
 }
 
 /* Plain commands did not take K for the token, which waits by now, and whose answer was lost (rule 70). */
-static void a_waiter_that_is_released_and_asks_keeps_its_place(void **state)
+TEST(a_waiter_that_is_released_and_asks_keeps_its_place)
 {
     scene c = set_scene(state);
     long long released;
@@ -571,9 +565,8 @@ static void a_waiter_that_is_released_and_asks_keeps_its_place(void **state)
 }
 
 /* Plain commands took K for the token, which another came to share before F was read (rule 70). */
-static void a_sharer_that_is_released_and_asks_has_a_new_fence(void **state)
+TEST_ON(a_sharer_that_is_released_and_asks_has_a_new_fence, fixture *f)
 {
-    fixture *f = *state;
     long long released, before;
 
     assert_int_equal(ask(f->server, "dibs:a~0", "1", "").code, 1);
@@ -590,7 +583,7 @@ static void a_sharer_that_is_released_and_asks_has_a_new_fence(void **state)
 
 /* ----------------------------------------------------------- a forced unlock */
 
-static void a_forced_unlock_grants_the_head(void **state)
+TEST(a_forced_unlock_grants_the_head)
 {
     scene c = set_scene(state);
     long long before = fence(c.s);
@@ -614,43 +607,4 @@ static void a_forced_unlock_grants_the_head(void **state)
     clear_scene(&c);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(an_ask_that_finds_the_lock_taken_enters_the_queue),
-        TEST(a_short_lease_takes_no_life_from_the_queue),
-        TEST(a_waiter_that_asks_again_keeps_its_place),
-        TEST(the_queue_is_in_order_of_arrival),
-        TEST(an_ask_is_told_the_owner_and_who_listens),
-        TEST(a_release_grants_the_head_and_tells_it),
-        TEST(a_waiter_that_does_not_listen_is_passed_over),
-        TEST(a_grant_is_told_on_a_sharded_channel),
-        TEST(a_waiter_without_a_listener_on_its_sharded_channel_is_passed_over),
-        TEST(a_waiter_that_listens_at_another_node_gets_a_hint),
-        TEST(an_ask_that_serves_another_counts_its_own_listeners),
-        TEST(a_waiter_silent_for_half_its_lease_is_passed_over),
-        TEST(a_lock_with_only_dead_waiters_is_free),
-        TEST(gaps_in_the_queue_are_passed),
-        TEST(a_newcomer_does_not_pass_the_queue),
-        TEST(the_head_that_asks_is_granted_without_a_push),
-        TEST(any_release_serves_the_queue_where_the_key_is_gone),
-        TEST(the_owner_that_asks_has_a_whole_lease),
-        TEST(a_grant_takes_its_own_entry_out),
-        TEST(a_release_takes_its_own_entry_out),
-        TEST(a_release_takes_the_entry_of_its_owner_out),
-        TEST(a_release_does_not_grant_to_its_own_token),
-        TEST(an_overtaken_ask_does_nothing),
-        TEST(a_late_ask_does_not_enter_the_queue),
-        TEST(a_release_with_an_ask_queues_behind_the_waiters),
-        TEST(a_release_with_an_ask_gets_a_lock_without_waiters),
-        TEST(all_who_wait_to_share_are_told_to_ask),
-        TEST(a_forced_unlock_of_all_ends_no_sharer_that_came_again),
-        TEST(a_waiter_that_is_released_and_asks_keeps_its_place),
-        TEST(a_sharer_that_is_released_and_asks_has_a_new_fence),
-        TEST(a_forced_unlock_grants_the_head),
-    };
-
-    return cmocka_run_group_tests_name("queue", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

@@ -62,12 +62,12 @@ static void step_under_a_holder(masters *m, int64_t by_ms, bool cut)
     dibs_close(holder);
 }
 
-static void a_step_for_which_no_ask_is_late_is_noticed(void **state)
+TEST(a_step_for_which_no_ask_is_late_is_noticed)
 {
     step_under_a_holder(*state, LEASE_MS / 4, false);
 }
 
-static void a_step_is_noticed_by_connections_that_are_made_later(void **state)
+TEST(a_step_is_noticed_by_connections_that_are_made_later)
 {
     step_under_a_holder(*state, 60000, true);
 }
@@ -78,10 +78,8 @@ static bool may_not_vote(void *arg)
 }
 
 /* In that time all processes have looked at it. One that opens meanwhile finds that leases are shorter. */
-static void a_master_whose_clock_was_set_waits_for_a_second_however_short_leases_are(void **state)
+TEST_ON(a_master_whose_clock_was_set_waits_for_a_second_however_short_leases_are, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, SHORT_MS);
     masters_step_clock(m, 0, 60000);
     assert_true(wait_until(may_not_vote, m, LIMIT_MS));
@@ -99,7 +97,7 @@ static void a_master_whose_clock_was_set_waits_for_a_second_however_short_leases
 }
 
 /* So a later client that does not know that clock gets no vote there. */
-static void an_idle_process_notices_a_step(void **state)
+TEST(an_idle_process_notices_a_step)
 {
     static const int64_t steps_ms[] = {700, -700};
 
@@ -114,7 +112,7 @@ static void an_idle_process_notices_a_step(void **state)
 }
 
 /* The server also records the clock while no client asks: a later process gets no vote there. */
-static void a_clock_set_back_while_a_process_is_idle_is_noticed(void **state)
+TEST(a_clock_set_back_while_a_process_is_idle_is_noticed)
 {
     enum { REST_MS = 4000, BACK_MS = 3000 };
 
@@ -147,10 +145,8 @@ static void a_clock_set_back_while_a_process_is_idle_is_noticed(void **state)
 }
 
 /* The key does not outlast its lease, so nothing at the server shows that its clock is behind. */
-static void a_renewal_by_a_clock_that_was_set_back_a_little_does_not_count(void **state)
+TEST_ON(a_renewal_by_a_clock_that_was_set_back_a_little_does_not_count, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, LEASE_MS);
     pause_two(m);
     assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
@@ -161,10 +157,8 @@ static void a_renewal_by_a_clock_that_was_set_back_a_little_does_not_count(void 
 }
 
 /* Most clocks agree, so the local one was set: no master has to wait for a lease. */
-static void a_jump_of_our_own_clock_keeps_nobody_from_voting(void **state)
+TEST_ON(a_jump_of_our_own_clock_keeps_nobody_from_voting, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, LONG_MS);
     for (size_t i = 0; i < m->count; i++)
         masters_step_clock(m, i, 5000);
@@ -175,10 +169,9 @@ static void a_jump_of_our_own_clock_keeps_nobody_from_voting(void **state)
 }
 
 /* Nothing was set, so nothing is late, even once more than the command timeout lies between the clocks. */
-static void a_clock_that_runs_faster_is_borne_over_old_connections(void **state)
+TEST_ON(a_clock_that_runs_faster_is_borne_over_old_connections, masters *m)
 {
     enum { TIMEOUT_MS = 150, DRIFT_MS = 180, STEP_EVERY_MS = 110 };
-    masters *m = *state;
 
     m->config.command_timeout_ms = TIMEOUT_MS;
     masters_open_connected(m, LEASE_MS / 2);
@@ -193,20 +186,4 @@ static void a_clock_that_runs_faster_is_borne_over_old_connections(void **state)
     }
 }
 
-#define WITH_CLOCKS(name) cmocka_unit_test_setup_teardown(name, masters_setup_5_with_clocks, masters_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        WITH_CLOCKS(a_step_for_which_no_ask_is_late_is_noticed),
-        WITH_CLOCKS(a_step_is_noticed_by_connections_that_are_made_later),
-        WITH_CLOCKS(a_master_whose_clock_was_set_waits_for_a_second_however_short_leases_are),
-        WITH_CLOCKS(an_idle_process_notices_a_step),
-        WITH_CLOCKS(a_clock_set_back_while_a_process_is_idle_is_noticed),
-        WITH_CLOCKS(a_renewal_by_a_clock_that_was_set_back_a_little_does_not_count),
-        WITH_CLOCKS(a_jump_of_our_own_clock_keeps_nobody_from_voting),
-        WITH_CLOCKS(a_clock_that_runs_faster_is_borne_over_old_connections),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(masters_setup_5_with_clocks, masters_teardown)

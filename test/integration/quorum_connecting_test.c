@@ -30,10 +30,8 @@ static bool has_the_lock_at_all(void *arg)
 }
 
 /* A majority is enough to open a quorum. The others are connected as well, although no renewal sets a lock there. */
-static void open_connects_to_all_masters_of_a_running_quorum(void **state)
+TEST_ON_THREE_AND_FIVE(open_connects_to_all_masters_of_a_running_quorum, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, 10 * LONG_LEASE_MS);
     struct client client = {m, masters_open_another(m, 10 * LONG_LEASE_MS)};
     assert_that(wait_until(has_the_lock_at_all, &client, LIMIT_MS), "not all masters are connected");
@@ -41,10 +39,9 @@ static void open_connects_to_all_masters_of_a_running_quorum(void **state)
 }
 
 /* Each master in turn, also the first of the URLs. */
-static void open_does_not_wait_for_a_silent_master(void **state)
+TEST_ON_THREE_AND_FIVE(open_does_not_wait_for_a_silent_master, masters *m)
 {
     enum { PATIENCE_MS = LIMIT_MS / 4 }; /* so long that a machine that stands still is no silent master */
-    masters *m = *state;
 
     m->config.connect_timeout_ms = m->config.command_timeout_ms = PATIENCE_MS;
     masters_open_connected(m, LONG_LEASE_MS);
@@ -61,9 +58,8 @@ static void open_does_not_wait_for_a_silent_master(void **state)
 }
 
 /* A master that was away rests and is not connected yet; it is needed because a connected one falls silent. */
-static void a_single_try_connects_to_the_master_it_needs(void **state)
+TEST_ON_THREE_AND_FIVE(a_single_try_connects_to_the_master_it_needs, masters *m)
 {
-    masters *m = *state;
     size_t minority = m->count - m->majority;
 
     m->config.command_timeout_ms = TIMEOUT_MS;
@@ -99,9 +95,8 @@ static void expect_sleep(masters *m, actor *a)
         server_resume(m->servers[i]);
 }
 
-static void a_thread_sleeps_until_masters_answer(void **state)
+TEST_ON_THREE_AND_FIVE(a_thread_sleeps_until_masters_answer, masters *m)
 {
-    masters *m = *state;
     actor *a = actor_start();
 
     m->config.command_timeout_ms = m->config.connect_timeout_ms = LIMIT_MS;
@@ -117,9 +112,8 @@ static void a_thread_sleeps_until_masters_answer(void **state)
 }
 
 /* The masters take connections, and answer nothing. */
-static void a_thread_sleeps_until_connections_stand(void **state)
+TEST_ON_THREE_AND_FIVE(a_thread_sleeps_until_connections_stand, masters *m)
 {
-    masters *m = *state;
     actor *a = actor_start();
 
     m->config.command_timeout_ms = m->config.connect_timeout_ms = LIMIT_MS;
@@ -146,10 +140,9 @@ static void a_thread_sleeps_until_connections_stand(void **state)
  * not. A round in which the machine made the others slow as well tells nothing, and the master takes longer in the
  * next.
  */
-static void a_slow_minority_is_asked_rarely(void **state)
+TEST_ON_THREE_AND_FIVE(a_slow_minority_is_asked_rarely, masters *m)
 {
     enum { SLOW_FIRST_MS = 60, SLOW_MOST_MS = 480, ROUNDS = 20, PAIRS_LEAST = 20 };
-    masters *m = *state;
     const size_t slow = m->count - 1;
     long long others = 0, its = 0;
     int rounds = 0, slow_ms = SLOW_FIRST_MS;
@@ -173,16 +166,4 @@ static void a_slow_minority_is_asked_rarely(void **state)
                 others, rounds);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        THREE_AND_FIVE(open_connects_to_all_masters_of_a_running_quorum),
-        THREE_AND_FIVE(open_does_not_wait_for_a_silent_master),
-        THREE_AND_FIVE(a_single_try_connects_to_the_master_it_needs),
-        THREE_AND_FIVE(a_thread_sleeps_until_masters_answer),
-        THREE_AND_FIVE(a_thread_sleeps_until_connections_stand),
-        THREE_AND_FIVE(a_slow_minority_is_asked_rarely),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -84,19 +84,6 @@ static int64_t run(const masters *m, int count, int rounds)
     return worst_ms;
 }
 
-static void sixteen_contenders_each_get_the_lock_within_three_seconds(void **state)
-{
-    int64_t worst_ms = run(*state, CONTENDERS, 1);
-
-    print_message("the longest wait: %lld ms\n", (long long)worst_ms);
-    assert_true(worst_ms < PROMISED_MS);
-}
-
-static void sixteen_contenders_keep_taking_turns(void **state)
-{
-    print_message("the longest wait: %lld ms\n", (long long)run(*state, 6, ROUNDS));
-}
-
 struct told {
     masters *m;
     struct contender waiter;
@@ -131,10 +118,8 @@ static bool are_told_soon(void *arg)
  * A message tells the waiter of the release, so it does not sleep until its next ask. A busy machine may let any thread
  * wait for longer than that, but not each time.
  */
-static void a_waiter_on_a_quorum_is_told_of_the_release(void **state)
+TEST_ON(a_waiter_on_a_quorum_is_told_of_the_release, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, LONG_LEASE_MS);
     struct told told = {m, {.rt = masters_open_another(m, LONG_LEASE_MS), .rounds = 1}, 0};
     bool soon = wait_until(are_told_soon, &told, LIMIT_MS);
@@ -144,15 +129,17 @@ static void a_waiter_on_a_quorum_is_told_of_the_release(void **state)
     assert_true(soon);
 }
 
-int main(void)
+TEST_WITH(sixteen_contenders_each_get_the_lock_within_three_seconds, masters_setup_5, masters_teardown, masters *m)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_waiter_on_a_quorum_is_told_of_the_release, masters_setup_3, masters_teardown),
-        cmocka_unit_test_setup_teardown(sixteen_contenders_each_get_the_lock_within_three_seconds, masters_setup_5,
-                                        masters_teardown),
-        cmocka_unit_test_setup_teardown(sixteen_contenders_keep_taking_turns, masters_setup_3, masters_teardown),
-        cmocka_unit_test_setup_teardown(sixteen_contenders_keep_taking_turns, masters_setup_5, masters_teardown),
-    };
+    int64_t worst_ms = run(m, CONTENDERS, 1);
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    print_message("the longest wait: %lld ms\n", (long long)worst_ms);
+    assert_true(worst_ms < PROMISED_MS);
 }
+
+TEST_ON_THREE_AND_FIVE(sixteen_contenders_keep_taking_turns, masters *m)
+{
+    print_message("the longest wait: %lld ms\n", (long long)run(m, 6, ROUNDS));
+}
+
+TESTS(masters_setup_3, masters_teardown)

@@ -83,10 +83,8 @@ static void unblock(masters *m, size_t i)
  * The clock of the first is ahead, and its fence was raised at two others. The first dies and the second is wiped: of
  * the next holder's masters, none knows that fence but the third.
  */
-static void a_fence_does_not_fall_though_two_of_five_are_faulty(void **state)
+TEST_ON(a_fence_does_not_fall_though_two_of_five_are_faulty, masters *m)
 {
-    masters *m = *state;
-
     for (size_t i = 0; i < m->count; i++)
         masters_step_clock(m, i, (i == 0 ? AHEAD_MS : 0) - m->offsets_ms[i]);
     masters_open_connected(m, LEASE_MS);
@@ -122,9 +120,8 @@ static bool second_has_the_thirds_fence(void *arg)
  * Two grant the lock, and one of them loses it. The third grants with a larger fence, which is raised at the second
  * alone; so a fourth is needed, whose own fence is larger still.
  */
-static void a_vote_during_a_raise_raises_the_fences_again(void **state)
+TEST_ON(a_vote_during_a_raise_raises_the_fences_again, masters *m)
 {
-    masters *m = *state;
     dibs_hold hold;
     actor *a = actor_start();
 
@@ -150,9 +147,8 @@ static void a_vote_during_a_raise_raises_the_fences_again(void **state)
 }
 
 /* Where the clocks are right, fences stay near them, however often masters are wiped. */
-static void fence_floors_stay_near_the_clock(void **state)
+TEST_ON(fence_floors_stay_near_the_clock, masters *m)
 {
-    masters *m = *state;
     struct noted noted;
 
     for (size_t i = 0; i < m->count; i++)
@@ -174,9 +170,8 @@ static void fence_floors_stay_near_the_clock(void **state)
  * Its data are older than the holder's grant. Together with a silent master it would form a majority for another
  * client.
  */
-static void a_master_that_comes_back_with_older_data_does_not_vote_before_its_time(void **state)
+TEST_ON_THREE_AND_FIVE(a_master_that_comes_back_with_older_data_does_not_vote_before_its_time, masters *m)
 {
-    masters *m = *state;
     size_t silent = m->count - m->majority;
 
     masters_open_connected(m, LEASE_MS);
@@ -214,10 +209,8 @@ static void restart_all(masters *m)
 }
 
 /* All masters are restarted at once and keep their data: they vote again after the longest lease. */
-static void masters_that_were_all_restarted_vote_again(void **state)
+TEST_ON_THREE_AND_FIVE(masters_that_were_all_restarted_vote_again, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, LEASE_MS);
     await_ready(m);
     uint64_t fence = fence_of_next(m->rt, "a");
@@ -229,10 +222,8 @@ static void masters_that_were_all_restarted_vote_again(void **state)
 }
 
 /* Only one master of the holder's majority is left, and it knows: those that forgot are no new quorum. */
-static void masters_wiped_one_after_the_other_wait_for_the_longest_lease(void **state)
+TEST_ON_THREE_AND_FIVE(masters_wiped_one_after_the_other_wait_for_the_longest_lease, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, LEASE_MS);
     dibs_runtime *other = masters_open_another(m, LEASE_MS);
     await_ready(m);
@@ -253,9 +244,9 @@ static void masters_wiped_one_after_the_other_wait_for_the_longest_lease(void **
 }
 
 /* The third knows of the quorum, but is slow to say so. */
-static void a_silent_master_is_given_time_to_say_that_the_quorum_is_not_new(void **state)
+TEST_WITH(a_silent_master_is_given_time_to_say_that_the_quorum_is_not_new, masters_setup_3, masters_teardown,
+          masters *m)
 {
-    masters *m = *state;
     struct noted noted;
 
     m->config.command_timeout_ms = LIMIT_MS;
@@ -287,10 +278,8 @@ static size_t count_that_know(masters *m, long long lease_ms)
 }
 
 /* A client announced long leases, and the masters have forgotten that since. */
-static void a_lease_that_all_masters_forgot_is_announced_again(void **state)
+TEST_ON_THREE_AND_FIVE(a_lease_that_all_masters_forgot_is_announced_again, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, 30 * LEASE_MS);
     for (size_t i = 0; i < m->count; i++)
         server_do(m->servers[i], "FLUSHALL");
@@ -310,10 +299,8 @@ static bool first_knows_of_the_longest(void *arg)
 }
 
 /* The master is admitted by a client that uses shorter leases than the others. */
-static void an_admitted_master_learns_of_the_longest_leases(void **state)
+TEST_ON_THREE_AND_FIVE(an_admitted_master_learns_of_the_longest_leases, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, LEASE_MS);
     dibs_runtime *other = masters_open_another(m, 30 * LEASE_MS);
     dibs_close(other);
@@ -368,15 +355,15 @@ static void wait_for_the_longest_lease_of_all(masters *m, size_t wiped)
     fence_of_next(m->rt, "a");
 }
 
-static void one_wiped_and_one_down_wait_for_the_longest_lease_of_all(void **state)
+TEST_WITH(one_wiped_and_one_down_wait_for_the_longest_lease_of_all, masters_setup_3, masters_teardown, masters *m)
 {
-    wait_for_the_longest_lease_of_all(*state, 1);
+    wait_for_the_longest_lease_of_all(m, 1);
 }
 
 /* For a process that was open before, these masters are no new quorum. */
-static void two_wiped_and_one_down_wait_for_the_longest_lease_of_all(void **state)
+TEST_WITH(two_wiped_and_one_down_wait_for_the_longest_lease_of_all, masters_setup_3, masters_teardown, masters *m)
 {
-    wait_for_the_longest_lease_of_all(*state, 2);
+    wait_for_the_longest_lease_of_all(m, 2);
 }
 
 /* ----------------------------------------------------- which quorum a master belongs to */
@@ -407,9 +394,8 @@ static bool is_refused(void *rt)
 }
 
 /* One quorum admitted the master, and the other would admit it again after its own longest lease. */
-static void a_master_of_one_quorum_is_none_of_another(void **state)
+TEST_WITH(a_master_of_one_quorum_is_none_of_another, masters_setup_5, masters_teardown, masters *m)
 {
-    masters *m = *state;
     dibs_runtime *one = open_three(m, 0, 1, 2);
     struct noted its, others;
 
@@ -506,9 +492,8 @@ static void expect_refused_cut_short(struct cut_short *cut, dibs_runtime *rt)
 }
 
 /* The error gives the reason that masters reported, not how few answered before the deadline. */
-static void a_look_cut_short_by_the_deadline_hides_no_reason(void **state)
+TEST_WITH(a_look_cut_short_by_the_deadline_hides_no_reason, masters_setup_5, masters_teardown, masters *m)
 {
-    masters *m = *state;
     struct cut_short cut;
     dibs_runtime *one = open_three(m, 0, 1, 2);
 
@@ -527,10 +512,8 @@ static void a_look_cut_short_by_the_deadline_hides_no_reason(void **state)
 }
 
 /* An operator deletes the key, and so gives the master to the other quorum. */
-static void a_master_whose_key_is_deleted_may_join_another_quorum(void **state)
+TEST_WITH(a_master_whose_key_is_deleted_may_join_another_quorum, masters_setup_5, masters_teardown, masters *m)
 {
-    masters *m = *state;
-
     dibs_close(open_three(m, 0, 1, 2));
     server_do(m->servers[0], "DEL dibs:vote");
     dibs_runtime *other = open_three(m, 0, 3, 4);
@@ -542,9 +525,8 @@ static void a_master_whose_key_is_deleted_may_join_another_quorum(void **state)
 }
 
 /* Many processes find at the same time that the quorum is new. */
-static void all_masters_agree_on_one_number(void **state)
+TEST_ON_THREE_AND_FIVE(all_masters_agree_on_one_number, masters *m)
 {
-    masters *m = *state;
     dibs_runtime *opened[8];
     struct noted first, other;
 
@@ -562,9 +544,8 @@ static void all_masters_agree_on_one_number(void **state)
 
 /* They were all restarted without their data. A process that knew them and a new one find at the same time that the
  * quorum is new. */
-static void masters_that_all_lost_their_data_have_one_number_again(void **state)
+TEST_ON_THREE_AND_FIVE(masters_that_all_lost_their_data_have_one_number_again, masters *m)
 {
-    masters *m = *state;
     struct noted first, other;
 
     masters_open_connected(m, LEASE_MS);
@@ -616,10 +597,8 @@ static process *start_with_old_number(masters *m, uint32_t lease_ms)
     return other;
 }
 
-static void a_process_goes_on_with_masters_that_were_begun_anew_while_it_stood_still(void **state)
+TEST_ON_THREE_AND_FIVE(a_process_goes_on_with_masters_that_were_begun_anew_while_it_stood_still, masters *m)
 {
-    masters *m = *state;
-
     process *other = start_with_old_number(m, LEASE_MS);
     process_resume(other);
     assert_status(DIBS_OK, agent_lock(other, "a", LIMIT_MS));
@@ -640,10 +619,8 @@ static dibs_status agent_lock_when_they_vote(process *agent)
 }
 
 /* Only a minority still has the new number: the others have lost their data again. */
-static void masters_beside_those_with_another_number_are_no_new_quorum(void **state)
+TEST_ON_THREE_AND_FIVE(masters_beside_those_with_another_number_are_no_new_quorum, masters *m)
 {
-    masters *m = *state;
-
     process *other = start_with_old_number(m, 2 * LEASE_MS);
     int64_t granted = now_ms();
     assert_status(DIBS_OK, dibs_lock_with(m->rt, "a", LIMIT_MS, &(dibs_lock_options){.flags = DIBS_FIXED_LEASE}));
@@ -657,35 +634,4 @@ static void masters_beside_those_with_another_number_are_no_new_quorum(void **st
     agent_stop(other);
 }
 
-#define WITH_CLOCKS(name) cmocka_unit_test_setup_teardown(name, masters_setup_5_with_clocks, masters_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        WITH_CLOCKS(a_fence_does_not_fall_though_two_of_five_are_faulty),
-        WITH_CLOCKS(a_vote_during_a_raise_raises_the_fences_again),
-        WITH_CLOCKS(fence_floors_stay_near_the_clock),
-        THREE_AND_FIVE(a_master_that_comes_back_with_older_data_does_not_vote_before_its_time),
-        THREE_AND_FIVE(masters_that_were_all_restarted_vote_again),
-        THREE_AND_FIVE(masters_wiped_one_after_the_other_wait_for_the_longest_lease),
-        cmocka_unit_test_setup_teardown(a_silent_master_is_given_time_to_say_that_the_quorum_is_not_new,
-                                        masters_setup_3, masters_teardown),
-        THREE_AND_FIVE(a_lease_that_all_masters_forgot_is_announced_again),
-        THREE_AND_FIVE(an_admitted_master_learns_of_the_longest_leases),
-        cmocka_unit_test_setup_teardown(one_wiped_and_one_down_wait_for_the_longest_lease_of_all, masters_setup_3,
-                                        masters_teardown),
-        cmocka_unit_test_setup_teardown(two_wiped_and_one_down_wait_for_the_longest_lease_of_all, masters_setup_3,
-                                        masters_teardown),
-        cmocka_unit_test_setup_teardown(a_master_of_one_quorum_is_none_of_another, masters_setup_5, masters_teardown),
-        cmocka_unit_test_setup_teardown(a_look_cut_short_by_the_deadline_hides_no_reason, masters_setup_5,
-                                        masters_teardown),
-        cmocka_unit_test_setup_teardown(a_master_whose_key_is_deleted_may_join_another_quorum, masters_setup_5,
-                                        masters_teardown),
-        THREE_AND_FIVE(all_masters_agree_on_one_number),
-        THREE_AND_FIVE(masters_that_all_lost_their_data_have_one_number_again),
-        THREE_AND_FIVE(a_process_goes_on_with_masters_that_were_begun_anew_while_it_stood_still),
-        THREE_AND_FIVE(masters_beside_those_with_another_number_are_no_new_quorum),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(masters_setup_5_with_clocks, masters_teardown)

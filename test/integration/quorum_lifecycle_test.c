@@ -10,10 +10,8 @@
 #include "support/tracking.h"
 #include "support/wait.h"
 
-static void a_lease_is_renewed_by_a_majority(void **state)
+TEST_ON_THREE_AND_FIVE(a_lease_is_renewed_by_a_majority, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, SAFE_LEASE_MS);
     masters_lock_at_all(m, "a");
     for (size_t i = 0; i < m->count - m->majority; i++)
@@ -27,10 +25,8 @@ static void a_lease_is_renewed_by_a_majority(void **state)
 }
 
 /* No majority answers before the deadline. */
-static void a_lease_is_lost_without_a_majority(void **state)
+TEST_ON_THREE_AND_FIVE(a_lease_is_lost_without_a_majority, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, SAFE_LEASE_MS);
     masters_lock_at_all(m, "a");
     for (size_t i = 0; i < m->majority; i++)
@@ -54,10 +50,8 @@ static bool is_lost_by_deletion(void *arg)
 }
 
 /* A lock that is deleted at a majority is lost, and its keys at the others are retracted. */
-static void a_lock_that_a_majority_forgot_is_lost(void **state)
+TEST_ON_THREE_AND_FIVE(a_lock_that_a_majority_forgot_is_lost, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, SAFE_LEASE_MS);
     masters_lock_at_all(m, "a");
     assert_true(wait_until(is_lost_by_deletion, m, LIMIT_MS));
@@ -84,10 +78,9 @@ static int64_t lock_while_masters_are_slow(masters *m, int slow_ms)
 }
 
 /* The masters are slow, and it is not known when during that time they granted the lock. */
-static void a_lease_counts_from_before_the_first_sending(void **state)
+TEST_ON_THREE_AND_FIVE(a_lease_counts_from_before_the_first_sending, masters *m)
 {
     enum { SLOW_MS = 300, LEASE_MS = 10 * SLOW_MS }; /* so long that the margin does not hide it */
-    masters *m = *state;
     dibs_hold hold;
 
     masters_open_connected(m, LEASE_MS);
@@ -136,10 +129,8 @@ static void expect_extended(struct extending *extending)
     assert_true(wait_until(is_everywhere, extending, LIMIT_MS));
 }
 
-static void an_extension_reaches_a_majority(void **state)
+TEST_ON_THREE_AND_FIVE(an_extension_reaches_a_majority, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, LONG_LEASE_MS);
     masters_lock_at_all(m, "a");
     server_pause(m->servers[0]);
@@ -155,9 +146,8 @@ static void an_extension_reaches_a_majority(void **state)
 
 /* ---------------------------------------------------- queries and forced unlocks */
 
-static void a_look_shows_the_majoritys_owner(void **state)
+TEST_ON_THREE_AND_FIVE(a_look_shows_the_majoritys_owner, masters *m)
 {
-    masters *m = *state;
     dibs_owner owner;
     char token[256];
 
@@ -186,10 +176,9 @@ static void a_look_shows_the_majoritys_owner(void **state)
 }
 
 /* The masters give it a little longer than its holder counts on. */
-static void a_fixed_lease_is_confirmed_after_a_restart(void **state)
+TEST_ON_THREE_AND_FIVE(a_fixed_lease_is_confirmed_after_a_restart, masters *m)
 {
     const dibs_lock_options options = {.flags = DIBS_FIXED_LEASE};
-    masters *m = *state;
 
     m->config.command_timeout_ms = LIMIT_MS;
     masters_open_connected(m, LONG_LEASE_MS);
@@ -200,9 +189,8 @@ static void a_fixed_lease_is_confirmed_after_a_restart(void **state)
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
 }
 
-static void a_forced_unlock_takes_the_lock_on_all_masters(void **state)
+TEST_ON_THREE_AND_FIVE(a_forced_unlock_takes_the_lock_on_all_masters, masters *m)
 {
-    masters *m = *state;
     dibs_owner owner;
 
     masters_open_connected(m, SAFE_LEASE_MS);
@@ -253,10 +241,8 @@ static void force_beside_a_minority(masters *m, const char *acquires, const char
 }
 
 /* The key may be the vote of a thread that is just acquiring the lock. */
-static void a_forced_unlock_without_a_token_leaves_a_minority_alone(void **state)
+TEST_ON_THREE_AND_FIVE(a_forced_unlock_without_a_token_leaves_a_minority_alone, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, LONG_LEASE_MS);
     force_beside_a_minority(m, "dibs:acquires", "dibs:holds");
     force_beside_a_minority(m, "dibs:acquires~0", "dibs:holds~0"); /* shared */
@@ -269,10 +255,9 @@ static void a_forced_unlock_without_a_token_leaves_a_minority_alone(void **state
 }
 
 /* A client without dibs may have a token that a query would escape. */
-static void a_forced_unlock_without_a_token_ends_the_majoritys_owner(void **state)
+TEST_ON_THREE_AND_FIVE(a_forced_unlock_without_a_token_ends_the_majoritys_owner, masters *m)
 {
     static const char *const values[] = {"by-hand", "a\\x01b", "\x01\xff"};
-    masters *m = *state;
 
     masters_open_connected(m, LONG_LEASE_MS);
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
@@ -297,10 +282,8 @@ static bool has_fence(masters *m)
 }
 
 /* A release reaches a minority a moment later than dibs_unlock returns: a key that ends soon stands for that. */
-static void a_lock_is_forgotten_though_a_minority_has_it_for_a_moment(void **state)
+TEST_ON_THREE_AND_FIVE(a_lock_is_forgotten_though_a_minority_has_it_for_a_moment, masters *m)
 {
-    masters *m = *state;
-
     m->config.command_timeout_ms = LIMIT_MS;
     masters_open_connected(m, LONG_LEASE_MS);
     masters_lock_at_all(m, "a");
@@ -327,9 +310,8 @@ static void *lock_once(void *arg)
 }
 
 /* The lease is handed over within the process, and the next thread asks when it goes back. */
-static void threads_hand_the_lease_over(void **state)
+TEST_ON_THREE_AND_FIVE(threads_hand_the_lease_over, masters *m)
 {
-    masters *m = *state;
     pthread_t threads[4];
 
     m->config.handoff_ms = 1;
@@ -352,10 +334,8 @@ static void child_holds_nothing_and_locks(dibs_runtime *rt)
     CHILD_WANTS(DIBS_OK, dibs_unlock(rt, "b"));
 }
 
-static void a_forked_child_holds_nothing_and_can_lock(void **state)
+TEST_ON_THREE_AND_FIVE(a_forked_child_holds_nothing_and_can_lock, masters *m)
 {
-    masters *m = *state;
-
     m->config.connect_timeout_ms = m->config.command_timeout_ms = LIMIT_MS / 4; /* the child connects in a single try */
     masters_open_connected(m, LONG_LEASE_MS);
     masters_lock_at_all(m, "a");
@@ -368,10 +348,8 @@ static void a_forked_child_holds_nothing_and_can_lock(void **state)
 }
 
 /* Requests without an answer end with the runtime. */
-static void a_close_ends_detached_requests(void **state)
+TEST_ON_THREE_AND_FIVE(a_close_ends_detached_requests, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, LONG_LEASE_MS);
     for (int i = 0; i < 3; i++) {
         dibs_runtime *rt = masters_open_another(m, LONG_LEASE_MS);
@@ -393,9 +371,8 @@ static void a_close_ends_detached_requests(void **state)
     }
 }
 
-static void a_quorum_refuses_invalid_urls_and_fair_locks(void **state)
+TEST_ON(a_quorum_refuses_invalid_urls_and_fair_locks, masters *m)
 {
-    masters *m = *state;
     dibs_runtime *rt;
     const char *urls[3] = {m->urls[0], m->urls[1], m->urls[0]};
     dibs_config config = {.urls = urls, .url_count = 3};
@@ -427,9 +404,8 @@ static void a_quorum_refuses_invalid_urls_and_fair_locks(void **state)
 /* --------------------------------------------------------------------- fences */
 
 /* The masters' clocks, and so their fences, are seconds apart; each holder has another majority. */
-static void fences_grow_though_clocks_differ(void **state)
+TEST_WITH(fences_grow_though_clocks_differ, masters_setup_5_with_clocks, masters_teardown, masters *m)
 {
-    masters *m = *state;
     uint64_t last = 0;
 
     masters_open_connected(m, LONG_LEASE_MS);
@@ -448,28 +424,4 @@ static void fences_grow_though_clocks_differ(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        THREE_AND_FIVE(a_lease_is_renewed_by_a_majority),
-        THREE_AND_FIVE(a_lease_is_lost_without_a_majority),
-        THREE_AND_FIVE(a_lock_that_a_majority_forgot_is_lost),
-        THREE_AND_FIVE(a_lease_counts_from_before_the_first_sending),
-        THREE_AND_FIVE(an_extension_reaches_a_majority),
-        THREE_AND_FIVE(a_look_shows_the_majoritys_owner),
-        THREE_AND_FIVE(a_fixed_lease_is_confirmed_after_a_restart),
-        THREE_AND_FIVE(a_forced_unlock_takes_the_lock_on_all_masters),
-        THREE_AND_FIVE(a_forced_unlock_without_a_token_leaves_a_minority_alone),
-        THREE_AND_FIVE(a_forced_unlock_without_a_token_ends_the_majoritys_owner),
-        THREE_AND_FIVE(a_lock_is_forgotten_though_a_minority_has_it_for_a_moment),
-        THREE_AND_FIVE(threads_hand_the_lease_over),
-        THREE_AND_FIVE(a_forked_child_holds_nothing_and_can_lock),
-        THREE_AND_FIVE(a_close_ends_detached_requests),
-        cmocka_unit_test_setup_teardown(a_quorum_refuses_invalid_urls_and_fair_locks, masters_setup_3,
-                                        masters_teardown),
-        cmocka_unit_test_setup_teardown(fences_grow_though_clocks_differ, masters_setup_5_with_clocks,
-                                        masters_teardown),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(masters_setup_3, masters_teardown)

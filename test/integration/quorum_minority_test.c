@@ -23,13 +23,12 @@ static void lock_and_unlock(dibs_runtime *rt, const char *name)
 }
 
 /* Nobody has the lock: the answer must not be that it is taken, however short the wait is. */
-static void masters_without_replicas_confirm_nothing(void **state)
+TEST_ON_THREE_AND_FIVE(masters_without_replicas_confirm_nothing, masters *m)
 {
     static const struct {
         const char *name;
         int64_t wait_ms;
     } cases[] = {{"a", 0}, {"b", 100}, {"c", 300}, {"d", 1000}};
-    masters *m = *state;
 
     m->config.min_replicas = 1;
     masters_open(m, LONG_LEASE_MS);
@@ -40,9 +39,8 @@ static void masters_without_replicas_confirm_nothing(void **state)
 }
 
 /* It is opened as long as a majority could confirm a lock. */
-static void masters_that_refuse_to_confirm_are_told_at_the_open(void **state)
+TEST_ON_THREE_AND_FIVE(masters_that_refuse_to_confirm_are_told_at_the_open, masters *m)
 {
-    masters *m = *state;
     char urls[MASTERS_MAX][200];
     dibs_runtime *rt;
 
@@ -73,10 +71,8 @@ static void expect_nothing_left(masters *m)
         assert_true(wait_until(is_empty, m->servers[i], LIMIT_MS));
 }
 
-static void a_master_down_from_the_start_is_no_obstacle(void **state)
+TEST_ON_THREE_AND_FIVE(a_master_down_from_the_start_is_no_obstacle, masters *m)
 {
-    masters *m = *state;
-
     for (size_t i = 0; i < minority(m); i++)
         server_kill(m->servers[i]);
     masters_open(m, LONG_LEASE_MS);
@@ -88,10 +84,8 @@ static void a_master_down_from_the_start_is_no_obstacle(void **state)
     expect_nothing_left(m);
 }
 
-static void a_master_that_goes_down_is_no_obstacle(void **state)
+TEST_ON_THREE_AND_FIVE(a_master_that_goes_down_is_no_obstacle, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
     for (size_t i = 0; i < minority(m); i++)
@@ -107,9 +101,8 @@ static void a_master_that_goes_down_is_no_obstacle(void **state)
 }
 
 /* The thread waits for the asks at the other masters if no majority can release the lock without them. */
-static void a_master_that_fails_before_the_others_answer_is_no_obstacle(void **state)
+TEST_ON_THREE_AND_FIVE(a_master_that_fails_before_the_others_answer_is_no_obstacle, masters *m)
 {
-    masters *m = *state;
     actor *a = actor_start();
 
     m->config.command_timeout_ms = 4 * LIMIT_MS; /* longer than this test waits */
@@ -132,10 +125,8 @@ static void a_master_that_fails_before_the_others_answer_is_no_obstacle(void **s
 }
 
 /* What is sent to it breaks, and can't be sent again before the command timeout: the others decide before that. */
-static void a_silent_master_whose_connection_broke_is_no_obstacle(void **state)
+TEST_ON_THREE_AND_FIVE(a_silent_master_whose_connection_broke_is_no_obstacle, masters *m)
 {
-    masters *m = *state;
-
     m->config.command_timeout_ms = m->config.connect_timeout_ms = LIMIT_MS;
     masters_open_connected(m, LONG_LEASE_MS);
     for (size_t i = 0; i < minority(m); i++) {
@@ -155,9 +146,8 @@ static void a_silent_master_whose_connection_broke_is_no_obstacle(void **state)
 }
 
 /* The silent master is asked, but rarely, and its asks are retracted when it goes on. */
-static void a_silent_master_is_no_obstacle(void **state)
+TEST_ON_THREE_AND_FIVE(a_silent_master_is_no_obstacle, masters *m)
 {
-    masters *m = *state;
     long long asked[MASTERS_MAX];
 
     masters_open_connected(m, LONG_LEASE_MS);
@@ -180,10 +170,8 @@ static void a_silent_master_is_no_obstacle(void **state)
 }
 
 /* No connection is open when the lock is released: the release follows as soon as one is. */
-static void a_master_that_loses_its_connections_releases_later(void **state)
+TEST_ON_THREE_AND_FIVE(a_master_that_loses_its_connections_releases_later, masters *m)
 {
-    masters *m = *state;
-
     m->config.command_timeout_ms = 4 * LIMIT_MS; /* longer than this test waits */
     masters_open_connected(m, 10 * LONG_LEASE_MS);
     masters_lock_at_all(m, "a");
@@ -208,10 +196,8 @@ static bool all_have_it(void *arg)
 }
 
 /* Answers of a slow master come late: they count as one more vote, or are given back. */
-static void a_slow_master_is_not_waited_for(void **state)
+TEST_ON_THREE_AND_FIVE(a_slow_master_is_not_waited_for, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, LONG_LEASE_MS);
     for (int round = 0; round < 5; round++) {
         masters_await_all(m);
@@ -226,10 +212,8 @@ static void a_slow_master_is_not_waited_for(void **state)
     }
 }
 
-static void a_foreign_key_at_a_minority_is_no_obstacle(void **state)
+TEST_ON_THREE_AND_FIVE(a_foreign_key_at_a_minority_is_no_obstacle, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, LONG_LEASE_MS);
     for (size_t i = 0; i < minority(m); i++)
         server_do(m->servers[i], "SET lock:a foreign PX 600000");
@@ -242,10 +226,8 @@ static void a_foreign_key_at_a_minority_is_no_obstacle(void **state)
 }
 
 /* The votes that were granted are given back at once. */
-static void a_foreign_key_at_a_majority_makes_the_lock_busy(void **state)
+TEST_ON_THREE_AND_FIVE(a_foreign_key_at_a_majority_makes_the_lock_busy, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, LONG_LEASE_MS);
     for (size_t i = 0; i < m->majority; i++)
         server_do(m->servers[i], "SET lock:a foreign PX 600000");
@@ -269,10 +251,8 @@ static bool is_had(void *rt)
 }
 
 /* Masters that come back have lost their data, and wait for the longest lease. */
-static void without_a_majority_no_lock_is_granted(void **state)
+TEST_ON_THREE_AND_FIVE(without_a_majority_no_lock_is_granted, masters *m)
 {
-    masters *m = *state;
-
     m->config.outage_ms = 1000;
     masters_open_connected(m, SAFE_LEASE_MS);
     for (size_t i = 0; i < m->majority; i++)
@@ -291,9 +271,8 @@ static void without_a_majority_no_lock_is_granted(void **state)
 }
 
 /* A master that answers a look may still have no vote: a waiter gives up when the outage has lasted for outage_ms. */
-static void a_query_does_not_prolong_an_outage(void **state)
+TEST_ON_THREE_AND_FIVE(a_query_does_not_prolong_an_outage, masters *m)
 {
-    masters *m = *state;
     actor *a = actor_start();
     dibs_owner owner;
 
@@ -312,10 +291,8 @@ static void a_query_does_not_prolong_an_outage(void **state)
 }
 
 /* Renewals reach the master again. So another master may fail without a loss of the lock. */
-static void a_master_that_returns_is_topped_up(void **state)
+TEST_ON_THREE_AND_FIVE(a_master_that_returns_is_topped_up, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, SAFE_LEASE_MS);
     for (size_t i = 0; i < minority(m); i++)
         server_pause(m->servers[i]);
@@ -332,10 +309,9 @@ static void a_master_that_returns_is_topped_up(void **state)
 }
 
 /* The unanswered ask may still arrive: nothing proves that its connection has ended. */
-static void a_master_is_topped_up_though_no_connection_can_be_ended(void **state)
+TEST_ON_THREE_AND_FIVE(a_master_is_topped_up_though_no_connection_can_be_ended, masters *m)
 {
     enum { TIMEOUT_MS = 600 }; /* a machine that is slow for a moment answers in time */
-    masters *m = *state;
 
     for (size_t i = 0; i < m->count; i++)
         server_do(m->servers[i], "ACL SETUSER default -client|kill");
@@ -354,10 +330,8 @@ static void a_master_is_topped_up_though_no_connection_can_be_ended(void **state
 }
 
 /* A master that lost its data has the lock again after a renewal. */
-static void a_wiped_master_is_topped_up(void **state)
+TEST_ON_THREE_AND_FIVE(a_wiped_master_is_topped_up, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, SAFE_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
     masters_await_keys(m, "a", m->count);
@@ -374,26 +348,4 @@ static void a_wiped_master_is_topped_up(void **state)
     expect_nothing_left(m);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        THREE_AND_FIVE(masters_without_replicas_confirm_nothing),
-        THREE_AND_FIVE(masters_that_refuse_to_confirm_are_told_at_the_open),
-        THREE_AND_FIVE(a_master_down_from_the_start_is_no_obstacle),
-        THREE_AND_FIVE(a_master_that_goes_down_is_no_obstacle),
-        THREE_AND_FIVE(a_master_that_fails_before_the_others_answer_is_no_obstacle),
-        THREE_AND_FIVE(a_silent_master_whose_connection_broke_is_no_obstacle),
-        THREE_AND_FIVE(a_silent_master_is_no_obstacle),
-        THREE_AND_FIVE(a_master_that_loses_its_connections_releases_later),
-        THREE_AND_FIVE(a_slow_master_is_not_waited_for),
-        THREE_AND_FIVE(a_foreign_key_at_a_minority_is_no_obstacle),
-        THREE_AND_FIVE(a_foreign_key_at_a_majority_makes_the_lock_busy),
-        THREE_AND_FIVE(without_a_majority_no_lock_is_granted),
-        THREE_AND_FIVE(a_query_does_not_prolong_an_outage),
-        THREE_AND_FIVE(a_master_that_returns_is_topped_up),
-        THREE_AND_FIVE(a_master_is_topped_up_though_no_connection_can_be_ended),
-        THREE_AND_FIVE(a_wiped_master_is_topped_up),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

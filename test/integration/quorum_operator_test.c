@@ -112,10 +112,8 @@ static uint64_t fence_of_next(dibs_runtime *rt, const char *name)
 /* ---------------------------------------------------------------------- tests */
 
 /* The third knows of longer leases, as far as the others can tell; the operator knows better. */
-static void a_quorum_with_one_wiped_and_one_absent_goes_on_when_admitted(void **state)
+TEST_ON(a_quorum_with_one_wiped_and_one_absent_goes_on_when_admitted, masters *m)
 {
-    masters *m = *state;
-
     m->config.outage_ms = LIMIT_MS; /* longer than the floor is waited for */
     masters_open_connected(m, LEASE_MS);
     await_votes(m, 0, 3);
@@ -146,10 +144,8 @@ static bool is_refused(void *rt)
 }
 
 /* A majority lost its data, and every process was opened later. What the minority knows still counts. */
-static void new_processes_believe_a_minority(void **state)
+TEST_ON_THREE_AND_FIVE(new_processes_believe_a_minority, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, LEASE_MS);
     await_votes(m, 0, m->count);
     uint64_t fence = fence_of_next(m->rt, "a");
@@ -175,10 +171,8 @@ static void new_processes_believe_a_minority(void **state)
 }
 
 /* What a master knows counts if the operator gives less. */
-static void the_wait_is_no_shorter_than_a_master_knows(void **state)
+TEST_ON(the_wait_is_no_shorter_than_a_master_knows, masters *m)
 {
-    masters *m = *state;
-
     dibs_close(masters_open_another(m, 30 * LEASE_MS));
     masters_open_connected(m, LEASE_MS);
     await_votes(m, 0, 3);
@@ -205,10 +199,8 @@ static void make_two_quorums(masters *m)
     dibs_close(rt);
 }
 
-static void masters_of_two_quorums_are_not_mixed(void **state)
+TEST_WITH(masters_of_two_quorums_are_not_mixed, masters_setup_5, masters_teardown, masters *m)
 {
-    masters *m = *state;
-
     make_two_quorums(m);
     server_do(m->servers[4], "FLUSHALL");
     dibs_runtime *rt = open_three(m, 1, 3, 4);
@@ -219,10 +211,8 @@ static void masters_of_two_quorums_are_not_mixed(void **state)
     dibs_close(rt);
 }
 
-static void a_master_of_another_quorum_is_not_admitted(void **state)
+TEST_WITH(a_master_of_another_quorum_is_not_admitted, masters_setup_5, masters_teardown, masters *m)
 {
-    masters *m = *state;
-
     make_two_quorums(m);
     dibs_runtime *rt = open_three(m, 1, 2, 3);
     assert_status(DIBS_OK, admit(rt, LEASE_MS));
@@ -232,10 +222,8 @@ static void a_master_of_another_quorum_is_not_admitted(void **state)
     dibs_close(rt);
 }
 
-static void admitting_a_voting_master_changes_nothing(void **state)
+TEST_ON_THREE_AND_FIVE(admitting_a_voting_master_changes_nothing, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, LEASE_MS);
     await_votes(m, 0, m->count);
     assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
@@ -247,10 +235,8 @@ static void admitting_a_voting_master_changes_nothing(void **state)
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
 }
 
-static void without_a_majority_nobody_is_admitted(void **state)
+TEST_ON(without_a_majority_nobody_is_admitted, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, LEASE_MS);
     server_kill(m->servers[1]);
     server_kill(m->servers[2]);
@@ -262,9 +248,8 @@ static void without_a_majority_nobody_is_admitted(void **state)
     server_restart(m->servers[2]);
 }
 
-static void a_store_without_masters_has_nobody_to_admit(void **state)
+TEST_ON(a_store_without_masters_has_nobody_to_admit, masters *m)
 {
-    masters *m = *state;
     dibs_runtime *rt;
 
     assert_status(DIBS_OK, open_in_time(&rt, &(dibs_config){.urls = m->urls, .url_count = 1}));
@@ -280,21 +265,4 @@ static void a_store_without_masters_has_nobody_to_admit(void **state)
     assert_status(DIBS_INVALID, admit(NULL, LEASE_MS));
 }
 
-#define THREE(name) cmocka_unit_test_setup_teardown(name, masters_setup_3, masters_teardown)
-#define FIVE(name) cmocka_unit_test_setup_teardown(name, masters_setup_5, masters_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        THREE(a_quorum_with_one_wiped_and_one_absent_goes_on_when_admitted),
-        THREE_AND_FIVE(new_processes_believe_a_minority),
-        THREE(the_wait_is_no_shorter_than_a_master_knows),
-        FIVE(masters_of_two_quorums_are_not_mixed),
-        FIVE(a_master_of_another_quorum_is_not_admitted),
-        THREE_AND_FIVE(admitting_a_voting_master_changes_nothing),
-        THREE(without_a_majority_nobody_is_admitted),
-        THREE(a_store_without_masters_has_nobody_to_admit),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(masters_setup_3, masters_teardown)

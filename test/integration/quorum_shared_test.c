@@ -95,9 +95,8 @@ static void crowd_leave(struct crowd *crowd)
 
 /* ------------------------------------------------------- readers and writers */
 
-static void a_quorum_refuses_limits_above_one(void **state)
+TEST_ON(a_quorum_refuses_limits_above_one, masters *m)
 {
-    masters *m = *state;
     actor *a = actor_start();
 
     masters_open(m, LONG_LEASE_MS);
@@ -119,9 +118,8 @@ static uint64_t actor_fence(actor *a, dibs_runtime *rt)
     return hold.fence;
 }
 
-static void readers_share_and_a_writer_has_it_when_all_have_left(void **state)
+TEST_ON_THREE_AND_FIVE(readers_share_and_a_writer_has_it_when_all_have_left, masters *m)
 {
-    masters *m = *state;
     actor *writer = actor_start();
 
     masters_open_connected(m, LONG_LEASE_MS);
@@ -169,9 +167,8 @@ static bool waits_at_all(void *arg)
 }
 
 /* There is no common queue, but a master that knows of a waiting writer lets no more readers in. */
-static void readers_without_end_do_not_keep_a_writer_out(void **state)
+TEST_ON_THREE_AND_FIVE(readers_without_end_do_not_keep_a_writer_out, masters *m)
 {
-    masters *m = *state;
     actor *writer = actor_start();
 
     masters_open_connected(m, LONG_LEASE_MS);
@@ -193,10 +190,8 @@ static void readers_without_end_do_not_keep_a_writer_out(void **state)
 }
 
 /* One release hints all of them, and all are let in: much sooner than by one poll after the other. */
-static void all_readers_are_let_in_when_a_writer_of_a_quorum_leaves(void **state)
+TEST_ON_THREE_AND_FIVE(all_readers_are_let_in_when_a_writer_of_a_quorum_leaves, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, LONG_LEASE_MS);
     dibs_runtime *other = masters_open_another(m, LONG_LEASE_MS);
     struct crowd crowd = {.rts = {m->rt, other, other}};
@@ -217,10 +212,8 @@ static void all_readers_are_let_in_when_a_writer_of_a_quorum_leaves(void **state
 
 /* -------------------------------------------------------- leases and losses */
 
-static void shared_leases_are_renewed_though_a_minority_is_down(void **state)
+TEST_ON_THREE_AND_FIVE(shared_leases_are_renewed_though_a_minority_is_down, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, SAFE_LEASE_MS);
     dibs_runtime *other = masters_open_another(m, SAFE_LEASE_MS);
     struct crowd crowd = crowd_share(m, other);
@@ -267,10 +260,8 @@ static void delete_until_lost(masters *m, const struct crowd *crowd)
     }
 }
 
-static void a_share_lost_by_a_minority_is_set_again_and_by_a_majority_is_lost(void **state)
+TEST_ON_THREE_AND_FIVE(a_share_lost_by_a_minority_is_set_again_and_by_a_majority_is_lost, masters *m)
 {
-    masters *m = *state;
-
     m->config.command_timeout_ms = LIMIT_MS;
     masters_open_connected(m, SAFE_LEASE_MS);
     dibs_runtime *other = masters_open_another(m, SAFE_LEASE_MS);
@@ -305,10 +296,8 @@ static void force_until_lost(masters *m, const char *token, const struct crowd *
     assert_int_equal(count_lost(crowd), count);
 }
 
-static void a_forced_unlock_on_a_quorum_ends_one_sharer_or_all(void **state)
+TEST_ON_THREE_AND_FIVE(a_forced_unlock_on_a_quorum_ends_one_sharer_or_all, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, 0);
     dibs_runtime *other = masters_open_another(m, 0);
     struct crowd crowd = crowd_share(m, other);
@@ -328,10 +317,8 @@ static void a_forced_unlock_on_a_quorum_ends_one_sharer_or_all(void **state)
 }
 
 /* Renewals change the key at all masters, and all sharers are told: they look, and change nothing in turn. */
-static void sharers_on_a_quorum_do_not_renew_because_of_renewals(void **state)
+TEST_ON_THREE_AND_FIVE(sharers_on_a_quorum_do_not_renew_because_of_renewals, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, SAFE_LEASE_MS);
     dibs_runtime *other = masters_open_another(m, SAFE_LEASE_MS);
     struct crowd crowd = crowd_share(m, other);
@@ -350,9 +337,8 @@ static void sharers_on_a_quorum_do_not_renew_because_of_renewals(void **state)
 
 /* ---------------------------------------------------------------------- tasks */
 
-static void tasks_share_a_lock_of_a_quorum_and_a_writer_waits_for_all(void **state)
+TEST_ON_THREE_AND_FIVE(tasks_share_a_lock_of_a_quorum_and_a_writer_waits_for_all, masters *m)
 {
-    masters *m = *state;
     dibs_task *readers[READERS], *writer;
 
     masters_open_connected(m, LONG_LEASE_MS);
@@ -372,19 +358,4 @@ static void tasks_share_a_lock_of_a_quorum_and_a_writer_waits_for_all(void **sta
     dibs_queue_free(q);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_quorum_refuses_limits_above_one, masters_setup_3, masters_teardown),
-        THREE_AND_FIVE(readers_share_and_a_writer_has_it_when_all_have_left),
-        THREE_AND_FIVE(readers_without_end_do_not_keep_a_writer_out),
-        THREE_AND_FIVE(all_readers_are_let_in_when_a_writer_of_a_quorum_leaves),
-        THREE_AND_FIVE(shared_leases_are_renewed_though_a_minority_is_down),
-        THREE_AND_FIVE(a_share_lost_by_a_minority_is_set_again_and_by_a_majority_is_lost),
-        THREE_AND_FIVE(a_forced_unlock_on_a_quorum_ends_one_sharer_or_all),
-        THREE_AND_FIVE(sharers_on_a_quorum_do_not_renew_because_of_renewals),
-        THREE_AND_FIVE(tasks_share_a_lock_of_a_quorum_and_a_writer_waits_for_all),
-    };
-
-    return cmocka_run_group_tests_name("quorum_shared", tests, NULL, NULL);
-}
+TESTS(masters_setup_3, masters_teardown)

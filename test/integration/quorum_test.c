@@ -6,9 +6,8 @@
 #include "support/wait.h"
 
 /* On a busy machine a master may rest at the time of the ask: then the next renewal tops the lock up there. */
-static void a_lock_is_granted_by_all_masters(void **state)
+TEST_ON_THREE_AND_FIVE(a_lock_is_granted_by_all_masters, masters *m)
 {
-    masters *m = *state;
     dibs_hold hold;
     uint64_t last = 0;
 
@@ -24,10 +23,8 @@ static void a_lock_is_granted_by_all_masters(void **state)
     }
 }
 
-static void another_process_finds_a_lock_of_a_quorum_taken(void **state)
+TEST_ON_THREE_AND_FIVE(another_process_finds_a_lock_of_a_quorum_taken, masters *m)
 {
-    masters *m = *state;
-
     masters_open(m, LONG_LEASE_MS);
     dibs_runtime *other = masters_open_another(m, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
@@ -40,16 +37,4 @@ static void another_process_finds_a_lock_of_a_quorum_taken(void **state)
     dibs_close(other);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_lock_is_granted_by_all_masters, masters_setup_3, masters_teardown),
-        cmocka_unit_test_setup_teardown(a_lock_is_granted_by_all_masters, masters_setup_5, masters_teardown),
-        cmocka_unit_test_setup_teardown(another_process_finds_a_lock_of_a_quorum_taken, masters_setup_3,
-                                        masters_teardown),
-        cmocka_unit_test_setup_teardown(another_process_finds_a_lock_of_a_quorum_taken, masters_setup_5,
-                                        masters_teardown),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -33,9 +33,8 @@ static void *open_and_lock(void *arg)
     return (void *)failed;
 }
 
-static void a_new_quorum_is_used_at_once_by_many(void **state)
+TEST_ON_THREE_AND_FIVE(a_new_quorum_is_used_at_once_by_many, masters *m)
 {
-    masters *m = *state;
     pthread_t threads[CLIENTS];
     int64_t began = now_ms();
 
@@ -52,10 +51,8 @@ static void a_new_quorum_is_used_at_once_by_many(void **state)
 }
 
 /* The holder's majority is that master and others: until its lease is over, there must be no other majority. */
-static void a_wiped_master_does_not_vote_before_the_longest_lease_is_over(void **state)
+TEST_ON_THREE_AND_FIVE(a_wiped_master_does_not_vote_before_the_longest_lease_is_over, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, LEASE_MS);
     for (size_t i = 0; i < m->count - m->majority; i++)
         server_pause(m->servers[m->count - 1 - i]);
@@ -96,10 +93,8 @@ static bool may_not_vote(void *arg)
 }
 
 /* Its keys expire before the time that their holder knows. With two free masters it would form a majority. */
-static void a_master_whose_clock_steps_does_not_vote_before_the_longest_lease_is_over(void **state)
+TEST_ON(a_master_whose_clock_steps_does_not_vote_before_the_longest_lease_is_over, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, LEASE_MS);
     server_pause(m->servers[3]);
     server_pause(m->servers[4]);
@@ -138,10 +133,9 @@ static process *start_agent(const masters *m, uint32_t lease_ms)
  * It forgot that it granted the lock, and its clock steps while it waits until that lease is over. The holder's process
  * stands still, so it sets its key nowhere again.
  */
-static void a_step_of_the_clock_does_not_shorten_a_wait(void **state)
+TEST_WITH(a_step_of_the_clock_does_not_shorten_a_wait, masters_setup_5_with_clocks, masters_teardown_expiring,
+          masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, WAIT_MS);
     dibs_runtime *looks_often = masters_open_another(m, LOOKS_OFTEN_MS);
     server_pause(m->servers[3]);
@@ -180,10 +174,8 @@ static void set_right_again(masters *m)
  * Its grants would end early once the clock is corrected: with two other masters it would form a majority for another
  * client.
  */
-static void a_master_whose_clock_was_set_back_does_not_vote(void **state)
+TEST_ON(a_master_whose_clock_was_set_back_does_not_vote, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, LEASE_MS);
     dibs_runtime *other = masters_open_another(m, LEASE_MS);
     server_pause(m->servers[3]); /* so the first is needed for a majority */
@@ -198,10 +190,8 @@ static void a_master_whose_clock_was_set_back_does_not_vote(void **state)
 }
 
 /* Earlier grants end early if the clock is corrected: no renewal there counts. */
-static void a_master_whose_clock_was_set_back_renews_nothing(void **state)
+TEST_ON(a_master_whose_clock_was_set_back_renews_nothing, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, LEASE_MS);
     dibs_runtime *other = masters_open_another(m, LEASE_MS);
     server_pause(m->servers[3]);
@@ -217,10 +207,8 @@ static void a_master_whose_clock_was_set_back_renews_nothing(void **state)
 }
 
 /* In the end the master votes like the others again. */
-static void a_wiped_master_votes_again(void **state)
+TEST_ON_THREE_AND_FIVE(a_wiped_master_votes_again, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, SAFE_LEASE_MS);
     server_kill(m->servers[0]);
     server_restart(m->servers[0]);
@@ -261,10 +249,8 @@ static void look_and_fail(masters *m)
 }
 
 /* A look does not wait for masters that are not connected: it would miss those that come back meanwhile. */
-static void a_majority_that_comes_back_without_data_votes_at_once(void **state)
+TEST_ON_THREE_AND_FIVE(a_majority_that_comes_back_without_data_votes_at_once, masters *m)
 {
-    masters *m = *state;
-
     m->config.command_timeout_ms = LIMIT_MS; /* a look may take so long, and leave less time for what follows */
     m->config.outage_ms = 3 * WAIT_MS; /* the longest lease lasts as long as WAIT_MS; the rest is for a busy machine */
     masters_open_connected(m, LEASE_MS);
@@ -278,9 +264,8 @@ static void a_majority_that_comes_back_without_data_votes_at_once(void **state)
 }
 
 /* A lease that is longer than any before is announced to the masters first, also one that an extension makes so. */
-static void longer_leases_are_announced(void **state)
+TEST_ON_THREE_AND_FIVE(longer_leases_are_announced, masters *m)
 {
-    masters *m = *state;
     char text[128];
     long long longest;
 
@@ -325,9 +310,8 @@ static void *open_slowly(void *arg)
  * then loses its data. The first client finds three masters that did not know whether they may vote, and yet not a new
  * quorum.
  */
-static void a_look_while_a_quorum_begins_admits_nobody_at_once(void **state)
+TEST_WITH(a_look_while_a_quorum_begins_admits_nobody_at_once, masters_setup_3, masters_teardown, masters *m)
 {
-    masters *m = *state;
     script_server *late = script_server_start(&(script_options){.backend = m->servers[2]->socket_path});
     struct slow_open slow = {.urls = {m->urls[0], m->urls[1], script_server_url(late)}};
     pthread_t thread;
@@ -347,25 +331,4 @@ static void a_look_while_a_quorum_begins_admits_nobody_at_once(void **state)
     script_server_stop(late);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        THREE_AND_FIVE(a_new_quorum_is_used_at_once_by_many),
-        THREE_AND_FIVE(a_wiped_master_does_not_vote_before_the_longest_lease_is_over),
-        cmocka_unit_test_setup_teardown(a_master_whose_clock_steps_does_not_vote_before_the_longest_lease_is_over,
-                                        masters_setup_5_with_clocks, masters_teardown),
-        cmocka_unit_test_setup_teardown(a_step_of_the_clock_does_not_shorten_a_wait, masters_setup_5_with_clocks,
-                                        masters_teardown_expiring),
-        cmocka_unit_test_setup_teardown(a_master_whose_clock_was_set_back_does_not_vote, masters_setup_5_with_clocks,
-                                        masters_teardown),
-        cmocka_unit_test_setup_teardown(a_master_whose_clock_was_set_back_renews_nothing, masters_setup_5_with_clocks,
-                                        masters_teardown),
-        THREE_AND_FIVE(a_wiped_master_votes_again),
-        THREE_AND_FIVE(a_majority_that_comes_back_without_data_votes_at_once),
-        THREE_AND_FIVE(longer_leases_are_announced),
-        cmocka_unit_test_setup_teardown(a_look_while_a_quorum_begins_admits_nobody_at_once, masters_setup_3,
-                                        masters_teardown),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(masters_setup_5_with_clocks, masters_teardown)

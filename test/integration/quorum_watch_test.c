@@ -74,10 +74,8 @@ static int64_t delete_at_a_majority(masters *m)
     return since;
 }
 
-static void a_key_deleted_at_a_majority_is_noticed(void **state)
+TEST_ON_THREE_AND_FIVE(a_key_deleted_at_a_majority_is_noticed, masters *m)
 {
-    masters *m = *state;
-
     hold(m, m->count);
     expect_told_since(m, delete_at_a_majority(m)); /* no renewal in between sets it again */
 }
@@ -103,9 +101,8 @@ static bool is_flush_told(masters *m)
  * passed over, and the loss is known at the end of the lease; nobody is granted the lock before. So it may be on a slow
  * machine, but not each time.
  */
-static void a_flush_at_a_majority_is_noticed(void **state)
+TEST_ON_THREE_AND_FIVE(a_flush_at_a_majority_is_noticed, masters *m)
 {
-    masters *m = *state;
     bool told = false;
 
     m->config.command_timeout_ms = LIMIT_MS;
@@ -115,10 +112,8 @@ static void a_flush_at_a_majority_is_noticed(void **state)
     assert_true(told);
 }
 
-static void a_forced_unlock_on_a_quorum_is_noticed(void **state)
+TEST_ON_THREE_AND_FIVE(a_forced_unlock_on_a_quorum_is_noticed, masters *m)
 {
-    masters *m = *state;
-
     hold(m, m->count);
     dibs_runtime *other = masters_open_another(m, 0);
     int64_t since = now_ms();
@@ -133,10 +128,8 @@ static void a_forced_unlock_on_a_quorum_is_noticed(void **state)
  * From master to master it takes longer than those that lost the lock count together: the second is told only after the
  * first has refused to set the key again.
  */
-static void a_forced_unlock_that_takes_long_is_noticed(void **state)
+TEST_ON_THREE_AND_FIVE(a_forced_unlock_that_takes_long_is_noticed, masters *m)
 {
-    masters *m = *state;
-
     m->config.command_timeout_ms = LIMIT_MS;
     masters_open_connected(m, LONG_LEASE_MS);
     masters_lock_at_all(m, "a");
@@ -151,87 +144,6 @@ static void a_forced_unlock_that_takes_long_is_noticed(void **state)
     }
     events_await(&m->events, DIBS_EVENT_LOST, "a");
     assert_status(DIBS_LOST, dibs_unlock(m->rt, "a"));
-}
-
-/* A minority may not tell: of each majority that loses the lock, one master does. */
-static void one_tracking_master_in_each_majority_is_enough(void **state)
-{
-    masters *m = *state;
-
-    for (size_t i = m->majority; i < m->count; i++)
-        server_do(m->servers[i], "ACL SETUSER default -client|tracking");
-    hold(m, m->majority);
-    int64_t since = now_ms();
-    for (size_t i = 0; i < m->majority; i++)
-        server_do(m->servers[m->count - 1 - i], "FLUSHALL");
-    expect_told_since(m, since);
-}
-
-/*
- * The master has its key again long before a renewal is due: that of this lease is later than the test waits, and that
- * of a fixed one never comes.
- */
-static void expect_set_again(masters *m, unsigned flags)
-{
-    const dibs_lock_options options = {.flags = flags};
-
-    m->config.command_timeout_ms = LIMIT_MS;
-    masters_open_connected(m, LONG_LEASE_MS);
-    masters_lock_at_all_with(m, "a", &options);
-    for (size_t i = 0; i < m->count; i++)
-        await_tracked(m->servers[i], m->rt, 1);
-    for (int round = 0; round < 2; round++) { /* the second time the keys that are set again are needed */
-        uint64_t invalidations = stats_of(m->rt).invalidations;
-        for (size_t i = 0; i < m->count - m->majority; i++)
-            server_do(m->servers[round == 0 ? i : m->count - 1 - i], "DEL lock:a");
-        await_invalidations(m->rt, invalidations + 1);
-        masters_await_keys(m, "a", m->count);
-        assert_status(DIBS_OK, dibs_check(m->rt, "a"));
-    }
-    /* A renewal may fail: one that lacks a master which has yet to answer the one before has no majority at times. */
-    assert_int_equal(events_count(&m->events, DIBS_EVENT_LOST, NULL), 0);
-    assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
-}
-
-static void a_key_deleted_at_a_minority_is_set_again(void **state)
-{
-    expect_set_again(*state, 0);
-}
-
-static void a_key_of_a_fixed_lease_is_set_again(void **state)
-{
-    expect_set_again(*state, DIBS_FIXED_LEASE);
-}
-
-static void a_key_that_is_shared_is_set_again(void **state)
-{
-    expect_set_again(*state, DIBS_SHARED);
-}
-
-/*
- * The lock's fence is the largest of the majority that granted it. The others were slower, and their clocks are ahead,
- * so the fences that they gave are larger: none of them takes that for a grant to another.
- */
-static void a_key_is_set_again_where_the_clock_is_ahead(void **state)
-{
-    masters *m = *state;
-    size_t minority = m->count - m->majority;
-
-    m->config.command_timeout_ms = LIMIT_MS;
-    m->config.renew_ms = SOON_MS / 2;
-    masters_open_connected(m, LONG_LEASE_MS);
-    for (size_t i = 0; i < minority; i++) {
-        server_do(m->servers[i], "SET dibs:fence:{lock:a} %lld PX 7200000", ((long long)time(NULL) + 5) * 1000000);
-        server_pause(m->servers[i]);
-    }
-    assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
-    for (size_t i = 0; i < minority; i++)
-        server_resume(m->servers[i]);
-    masters_await_keys(m, "a", m->count);
-    for (size_t i = 0; i < minority; i++)
-        server_do(m->servers[i], "DEL lock:a");
-    masters_await_keys(m, "a", m->count);
-    assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
 }
 
 /* Deletes the key at the master that has an answer under way, and lets that go once the client was told of the change.
@@ -279,9 +191,8 @@ static void close_with_a_slow_master(masters *m, script_server *slow)
  * the renewal that follows is not sent there. With three masters the extension would have to wait for that one if the
  * grant of another was not noted yet; so there are five.
  */
-static void a_change_behind_a_renewal_that_is_answered_late_is_noticed(void **state)
+TEST_ON(a_change_behind_a_renewal_that_is_answered_late_is_noticed, masters *m)
 {
-    masters *m = *state;
     script_server *slow = open_with_a_slow_master(m);
 
     lock_tracked_at_all(m);
@@ -330,9 +241,8 @@ static void lock_behind_an_answer(masters *m, script_server *slow)
 }
 
 /* The same with the ask, whose grant is one more than the majority. */
-static void a_change_behind_a_grant_that_comes_late_is_noticed(void **state)
+TEST_ON_THREE_AND_FIVE(a_change_behind_a_grant_that_comes_late_is_noticed, masters *m)
 {
-    masters *m = *state;
     script_server *slow = open_with_a_slow_master(m);
 
     lock_behind_an_answer(m, slow);
@@ -341,9 +251,8 @@ static void a_change_behind_a_grant_that_comes_late_is_noticed(void **state)
 }
 
 /* The same with an ask that is refused late: by then the key that was in its way is gone. */
-static void a_change_behind_a_refusal_that_comes_late_is_noticed(void **state)
+TEST_ON_THREE_AND_FIVE(a_change_behind_a_refusal_that_comes_late_is_noticed, masters *m)
 {
-    masters *m = *state;
     script_server *slow = open_with_a_slow_master(m);
 
     server_do(m->servers[0], "SET lock:x foreign PX %d", LONG_LEASE_MS);
@@ -352,23 +261,82 @@ static void a_change_behind_a_refusal_that_comes_late_is_noticed(void **state)
     close_with_a_slow_master(m, slow);
 }
 
-int main(void)
+/* A minority may not tell: of each majority that loses the lock, one master does. */
+TEST_ON_THREE_AND_FIVE(one_tracking_master_in_each_majority_is_enough, masters *m)
 {
-    const struct CMUnitTest tests[] = {
-        THREE_AND_FIVE(a_key_deleted_at_a_majority_is_noticed),
-        THREE_AND_FIVE(a_flush_at_a_majority_is_noticed),
-        THREE_AND_FIVE(a_forced_unlock_on_a_quorum_is_noticed),
-        THREE_AND_FIVE(a_forced_unlock_that_takes_long_is_noticed),
-        cmocka_unit_test_setup_teardown(a_change_behind_a_renewal_that_is_answered_late_is_noticed, masters_setup_5,
-                                        masters_teardown),
-        THREE_AND_FIVE(a_change_behind_a_grant_that_comes_late_is_noticed),
-        THREE_AND_FIVE(a_change_behind_a_refusal_that_comes_late_is_noticed),
-        THREE_AND_FIVE(one_tracking_master_in_each_majority_is_enough),
-        THREE_AND_FIVE(a_key_deleted_at_a_minority_is_set_again),
-        THREE_AND_FIVE(a_key_of_a_fixed_lease_is_set_again),
-        THREE_AND_FIVE(a_key_that_is_shared_is_set_again),
-        THREE_AND_FIVE(a_key_is_set_again_where_the_clock_is_ahead),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    for (size_t i = m->majority; i < m->count; i++)
+        server_do(m->servers[i], "ACL SETUSER default -client|tracking");
+    hold(m, m->majority);
+    int64_t since = now_ms();
+    for (size_t i = 0; i < m->majority; i++)
+        server_do(m->servers[m->count - 1 - i], "FLUSHALL");
+    expect_told_since(m, since);
 }
+
+/*
+ * The master has its key again long before a renewal is due: that of this lease is later than the test waits, and that
+ * of a fixed one never comes.
+ */
+static void expect_set_again(masters *m, unsigned flags)
+{
+    const dibs_lock_options options = {.flags = flags};
+
+    m->config.command_timeout_ms = LIMIT_MS;
+    masters_open_connected(m, LONG_LEASE_MS);
+    masters_lock_at_all_with(m, "a", &options);
+    for (size_t i = 0; i < m->count; i++)
+        await_tracked(m->servers[i], m->rt, 1);
+    for (int round = 0; round < 2; round++) { /* the second time the keys that are set again are needed */
+        uint64_t invalidations = stats_of(m->rt).invalidations;
+        for (size_t i = 0; i < m->count - m->majority; i++)
+            server_do(m->servers[round == 0 ? i : m->count - 1 - i], "DEL lock:a");
+        await_invalidations(m->rt, invalidations + 1);
+        masters_await_keys(m, "a", m->count);
+        assert_status(DIBS_OK, dibs_check(m->rt, "a"));
+    }
+    /* A renewal may fail: one that lacks a master which has yet to answer the one before has no majority at times. */
+    assert_int_equal(events_count(&m->events, DIBS_EVENT_LOST, NULL), 0);
+    assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
+}
+
+TEST_ON_THREE_AND_FIVE(a_key_deleted_at_a_minority_is_set_again, masters *m)
+{
+    expect_set_again(m, 0);
+}
+
+TEST_ON_THREE_AND_FIVE(a_key_of_a_fixed_lease_is_set_again, masters *m)
+{
+    expect_set_again(m, DIBS_FIXED_LEASE);
+}
+
+TEST_ON_THREE_AND_FIVE(a_key_that_is_shared_is_set_again, masters *m)
+{
+    expect_set_again(m, DIBS_SHARED);
+}
+
+/*
+ * The lock's fence is the largest of the majority that granted it. The others were slower, and their clocks are ahead,
+ * so the fences that they gave are larger: none of them takes that for a grant to another.
+ */
+TEST_ON_THREE_AND_FIVE(a_key_is_set_again_where_the_clock_is_ahead, masters *m)
+{
+    size_t minority = m->count - m->majority;
+
+    m->config.command_timeout_ms = LIMIT_MS;
+    m->config.renew_ms = SOON_MS / 2;
+    masters_open_connected(m, LONG_LEASE_MS);
+    for (size_t i = 0; i < minority; i++) {
+        server_do(m->servers[i], "SET dibs:fence:{lock:a} %lld PX 7200000", ((long long)time(NULL) + 5) * 1000000);
+        server_pause(m->servers[i]);
+    }
+    assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
+    for (size_t i = 0; i < minority; i++)
+        server_resume(m->servers[i]);
+    masters_await_keys(m, "a", m->count);
+    for (size_t i = 0; i < minority; i++)
+        server_do(m->servers[i], "DEL lock:a");
+    masters_await_keys(m, "a", m->count);
+    assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
+}
+
+TESTS(masters_setup_5, masters_teardown)

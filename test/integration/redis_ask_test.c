@@ -170,9 +170,8 @@ static void have_connections_made(fixture *f, redisContext *monitor)
 
 /* ----------------------------------------------------------------- the tests */
 
-static void all_asks_of_a_token_go_over_one_connection(void **state)
+TEST_ON(all_asks_of_a_token_go_over_one_connection, fixture *f)
 {
-    fixture *f = *state;
     actor *waiter = actor_start();
     actor *other = actor_start();
 
@@ -200,9 +199,8 @@ static void all_asks_of_a_token_go_over_one_connection(void **state)
 }
 
 /* The first ask is sent with the release of the thread before, over the same connection. */
-static void the_ask_behind_a_release_uses_the_connection_of_the_later_asks(void **state)
+TEST_ON(the_ask_behind_a_release_uses_the_connection_of_the_later_asks, fixture *f)
 {
-    fixture *f = *state;
     actor *holder = actor_start();
     actor *waiter = actor_start();
     actor *other = actor_start();
@@ -237,9 +235,8 @@ static void the_ask_behind_a_release_uses_the_connection_of_the_later_asks(void 
 /*
  * The release and the ask for the next thread are one script: it gives the waiter the lock, without an ask of its own.
  */
-static void an_unlock_for_another_thread_is_one_command(void **state)
+TEST_ON(an_unlock_for_another_thread_is_one_command, fixture *f)
 {
-    fixture *f = *state;
     actor *threads[2] = {actor_start(), actor_start()};
 
     f->config.handoff_ms = DIBS_NO_HANDOFF;
@@ -264,9 +261,8 @@ static void an_unlock_for_another_thread_is_one_command(void **state)
 #define OWNED_MS 2000
 
 /* An owner whose key had an expiry and has none any more: a waiter asks no more often than for any foreign owner. */
-static void a_foreign_owner_whose_expiry_was_removed_is_polled_as_before(void **state)
+TEST_ON(a_foreign_owner_whose_expiry_was_removed_is_polled_as_before, fixture *f)
 {
-    fixture *f = *state;
     actor *waiter = actor_start();
 
     fixture_open(f, LONG_LEASE_MS);
@@ -288,16 +284,4 @@ static void a_foreign_owner_whose_expiry_was_removed_is_polled_as_before(void **
     actor_end(waiter);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(all_asks_of_a_token_go_over_one_connection),
-        TEST(the_ask_behind_a_release_uses_the_connection_of_the_later_asks),
-        TEST(an_unlock_for_another_thread_is_one_command),
-        TEST(a_foreign_owner_whose_expiry_was_removed_is_polled_as_before),
-    };
-
-    return cmocka_run_group_tests_name("redis_ask", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

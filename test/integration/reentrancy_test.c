@@ -41,9 +41,8 @@ static uint64_t cost_of_refusals(dibs_runtime *rt, const char *name)
     return commands(rt) - before;
 }
 
-static void nesting_costs_no_command(void **state)
+TEST_ON(nesting_costs_no_command, fixture *f)
 {
-    fixture *f = *state;
     uint64_t cost = 1;
     uint64_t fence;
 
@@ -63,9 +62,8 @@ static void nesting_costs_no_command(void **state)
     assert_false(server_has(f->server, "lock:deep"));
 }
 
-static void a_refused_nesting_costs_no_command(void **state)
+TEST_ON(a_refused_nesting_costs_no_command, fixture *f)
 {
-    fixture *f = *state;
     char first[200];
     char token[200];
     uint64_t cost = 1;
@@ -89,9 +87,8 @@ static void a_refused_nesting_costs_no_command(void **state)
     assert_false(server_has(f->server, "lock:x"));
 }
 
-static void the_last_unlock_releases(void **state)
+TEST_ON(the_last_unlock_releases, fixture *f)
 {
-    fixture *f = *state;
     char first[200];
     char token[200];
 
@@ -111,9 +108,8 @@ static void the_last_unlock_releases(void **state)
     assert_status(DIBS_NOT_HELD, dibs_unlock(f->rt, "x"));
 }
 
-static void each_thread_has_its_own_count(void **state)
+TEST_ON(each_thread_has_its_own_count, fixture *f)
 {
-    fixture *f = *state;
     actor *other = actor_start();
     dibs_hold hold;
 
@@ -142,9 +138,8 @@ static void each_thread_has_its_own_count(void **state)
     actor_end(other);
 }
 
-static void another_thread_cannot_unlock(void **state)
+TEST_ON(another_thread_cannot_unlock, fixture *f)
 {
-    fixture *f = *state;
     actor *other = actor_start();
     char first[200];
     char token[200];
@@ -168,9 +163,8 @@ static void another_thread_cannot_unlock(void **state)
     actor_end(other);
 }
 
-static void unlock_all_gives_up_every_hold(void **state)
+TEST_ON(unlock_all_gives_up_every_hold, fixture *f)
 {
-    fixture *f = *state;
     dibs_runtime *second;
 
     fixture_open(f, 0);
@@ -196,11 +190,10 @@ static void unlock_all_gives_up_every_hold(void **state)
 }
 
 /* In Redisson the outer lease is cut down to the inner acquire's shorter one. */
-static void a_nested_acquire_never_shortens_the_lease(void **state)
+TEST_ON(a_nested_acquire_never_shortens_the_lease, fixture *f)
 {
     static const dibs_lock_options inner[] = {
         {.lease_ms = 50}, {.flags = DIBS_FIXED_LEASE}, {.lease_ms = 20, .flags = DIBS_FIXED_LEASE}};
-    fixture *f = *state;
 
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
@@ -217,9 +210,8 @@ static void a_nested_acquire_never_shortens_the_lease(void **state)
 }
 
 /* The option does not leak into the next acquire either. */
-static void options_last_for_one_hold(void **state)
+TEST_ON(options_last_for_one_hold, fixture *f)
 {
-    fixture *f = *state;
     dibs_lock_options shorter = {.lease_ms = 5000};
 
     fixture_open(f, LONG_LEASE_MS);
@@ -231,20 +223,4 @@ static void options_last_for_one_hold(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(nesting_costs_no_command),
-        TEST(a_refused_nesting_costs_no_command),
-        TEST(the_last_unlock_releases),
-        TEST(each_thread_has_its_own_count),
-        TEST(another_thread_cannot_unlock),
-        TEST(unlock_all_gives_up_every_hold),
-        TEST(a_nested_acquire_never_shortens_the_lease),
-        TEST(options_last_for_one_hold),
-    };
-
-    return cmocka_run_group_tests_name("reentrancy", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

@@ -72,9 +72,8 @@ static bool is_unconfirmed(void *arg)
 }
 
 /* After an hour another client may have had the lock, and the server may have forgotten that. */
-static void a_lease_confirmed_too_long_ago_is_not_restored(void **state)
+TEST_ON(a_lease_confirmed_too_long_ago_is_not_restored, struct world *w)
 {
-    struct world *w = *state;
     struct dibs__renewal lately = lease_of(&w->seat, "lately"), long_ago = lease_of(&w->seat, "long ago");
 
     assert_false(is_unconfirmed(&(struct unconfirmed){&w->seat, &lately.store_state}));
@@ -96,9 +95,8 @@ static void a_lease_confirmed_too_long_ago_is_not_restored(void **state)
  * Once the new server has confirmed a lease, it is a lease like any other: if the key is deleted there, the lease is
  * lost.
  */
-static void a_restored_lease_counts_as_confirmed(void **state)
+TEST_ON(a_restored_lease_counts_as_confirmed, struct world *w)
 {
-    struct world *w = *state;
     struct dibs__renewal lease = lease_of(&w->seat, "x");
     int64_t confirmed_at = dibs__redis_lease_of(&lease.store_state)->confirmed_at;
 
@@ -125,9 +123,8 @@ static void renew_after_five_minutes(struct world *w, struct dibs__renewal *leas
 }
 
 /* A renewal restarts the expiry of the fence every five minutes. */
-static void the_fence_of_a_held_lock_lives_on(void **state)
+TEST_ON(the_fence_of_a_held_lock_lives_on, struct world *w)
 {
-    struct world *w = *state;
     struct dibs__renewal lease = lease_of(&w->seat, "x");
 
     lower_life(w, "x");
@@ -136,9 +133,8 @@ static void the_fence_of_a_held_lock_lives_on(void **state)
 }
 
 /* The server may evict the key of the fence where memory is short. */
-static void a_fence_that_is_gone_is_put_back(void **state)
+TEST_ON(a_fence_that_is_gone_is_put_back, struct world *w)
 {
-    struct world *w = *state;
     struct dibs__renewal lease = lease_of(&w->seat, "x");
     char fence[32], text[32];
 
@@ -156,9 +152,8 @@ static void a_fence_that_is_gone_is_put_back(void **state)
  * The renewal that is sent each third of a lease names only the keys of the locks: each key of a script costs the
  * server as much as a look.
  */
-static void a_short_renewal_names_one_key(void **state)
+TEST_ON(a_short_renewal_names_one_key, struct world *w)
 {
-    struct world *w = *state;
     struct dibs__renewal lease = lease_of(&w->seat, "x");
 
     lower_life(w, "x");
@@ -175,9 +170,8 @@ static bool is_persistent(const struct world *w)
 }
 
 /* Another client removed the expiry of the key: the next renewal sets it. */
-static void a_renewal_sets_a_missing_expiry(void **state)
+TEST_ON(a_renewal_sets_a_missing_expiry, struct world *w)
 {
-    struct world *w = *state;
     struct dibs__renewal lease = lease_of(&w->seat, "x");
 
     server_do(w->server, "PERSIST lock:x");
@@ -204,10 +198,9 @@ static void set_end(const struct world *w, const char *token, long long end)
  * One command for all: a lock that many share costs the server no more than as many locks. Where that does not fit one
  * of them, each is looked at by itself.
  */
-static void those_who_share_a_name_are_renewed_together(void **state)
+TEST_ON(those_who_share_a_name_are_renewed_together, struct world *w)
 {
     static const char *const tokens[] = {"dibs:test:1~0", "dibs:test:2~0", "dibs:test:3~0"};
-    struct world *w = *state;
     struct dibs__renewal leases[3];
 
     for (int i = 0; i < 3; i++)
@@ -233,17 +226,4 @@ static void those_who_share_a_name_are_renewed_together(void **state)
     assert_true(end_of(w, tokens[2]) == first + LONG_LEASE_MS);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_lease_confirmed_too_long_ago_is_not_restored, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_restored_lease_counts_as_confirmed, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_fence_of_a_held_lock_lives_on, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_fence_that_is_gone_is_put_back, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_short_renewal_names_one_key, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_renewal_sets_a_missing_expiry, setup, teardown),
-        cmocka_unit_test_setup_teardown(those_who_share_a_name_are_renewed_together, setup, teardown),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(setup, teardown)

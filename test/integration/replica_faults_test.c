@@ -22,9 +22,8 @@ static void expect_taken_back(fixture *f, dibs_runtime *rt, script_server *net, 
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
 }
 
-static void a_connection_may_break_before_the_replicas_answer(void **state)
+TEST_ON(a_connection_may_break_before_the_replicas_answer, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     dibs_config config = {
         .lease_ms = LONG_LEASE_MS, .min_replicas = 1, .replica_timeout_ms = 200, .command_timeout_ms = LIMIT_MS / 4};
@@ -48,9 +47,8 @@ static void a_connection_may_break_before_the_replicas_answer(void **state)
 }
 
 /* As above, but the server itself is stopped, and then killed. */
-static void a_server_may_die_before_the_replicas_answer(void **state)
+TEST_ON(a_server_may_die_before_the_replicas_answer, fixture *f)
 {
-    fixture *f = *state;
     actor *asker = actor_start();
 
     f->config.min_replicas = 1;
@@ -69,10 +67,8 @@ static void a_server_may_die_before_the_replicas_answer(void **state)
 }
 
 /* Nothing was written, so there is nothing for replicas to acknowledge. */
-static void a_taken_lock_is_busy_at_once(void **state)
+TEST_ON(a_taken_lock_is_busy_at_once, fixture *f)
 {
-    fixture *f = *state;
-
     f->config.min_replicas = 1;
     f->config.replica_timeout_ms = LIMIT_MS;
     f->config.command_timeout_ms = LIMIT_MS;
@@ -96,10 +92,9 @@ static void a_taken_lock_is_busy_at_once(void **state)
  * When one runtime is granted the lock, the other finds it taken for a moment. This neither restarts the outage budget
  * of the other nor is its reason in the end. Each runtime stands for a process.
  */
-static void rivals_without_replicas_give_up(void **state)
+TEST_ON(rivals_without_replicas_give_up, fixture *f)
 {
     static const int64_t waits[] = {DIBS_WAIT_FOREVER, 2500};
-    fixture *f = *state;
     dibs_config config = {.lease_ms = LONG_LEASE_MS, .min_replicas = 1, .replica_timeout_ms = 100, .outage_ms = 2000};
     actor *actors[RIVALS];
     dibs_runtime *rts[RIVALS];
@@ -137,9 +132,8 @@ static bool hears(void *s)
  * What was cancelled while it waited for replicas does not ask for the lock again, although a new subscription, which
  * may have missed messages, makes others ask at once.
  */
-static void a_cancelled_call_waits_for_replicas_once(void **state)
+TEST_ON(a_cancelled_call_waits_for_replicas_once, fixture *f)
 {
-    fixture *f = *state;
     dibs_config config = {.lease_ms = LONG_LEASE_MS, .min_replicas = 1, .replica_timeout_ms = 2000};
     dibs_runtime *rt = open_url(f->server->url, &config);
     dibs_task *task = task_of_runtime(rt);
@@ -160,17 +154,4 @@ static void a_cancelled_call_waits_for_replicas_once(void **state)
     assert_int_equal(server_calls(f->server, "wait"), waits + 1);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_connection_may_break_before_the_replicas_answer),
-        TEST(a_server_may_die_before_the_replicas_answer),
-        TEST(a_taken_lock_is_busy_at_once),
-        TEST(rivals_without_replicas_give_up),
-        TEST(a_cancelled_call_waits_for_replicas_once),
-    };
-
-    return cmocka_run_group_tests_name("replica faults", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

@@ -31,14 +31,13 @@ static void expect_to_wait_for_the_replica(struct pair p, dibs_runtime *rt, acto
     assert_status(DIBS_OK, actor_unlock(waiter, rt, "x"));
 }
 
-static void a_fair_grant_waits_for_its_replicas(void **state)
+TEST(a_fair_grant_waits_for_its_replicas)
 {
     struct pair p = start_pair();
     dibs_runtime *holder = open_runtime(p.master, LONG_LEASE_MS);
     dibs_runtime *careful = open_url(p.master->url, &one_replica);
     actor *waiter = actor_start();
 
-    (void)state;
     for (int i = 0; i < 3; i++) {
         assert_status(DIBS_OK, dibs_lock(holder, "x"));
         actor_begin_lock_with(waiter, careful, "x", DIBS_WAIT_FOREVER, &fair);
@@ -55,13 +54,12 @@ static void a_fair_grant_waits_for_its_replicas(void **state)
 }
 
 /* A release sends no ask along for the thread behind it: the ask of that thread would be followed by no WAIT. */
-static void the_next_thread_of_the_process_waits_for_its_replicas(void **state)
+TEST(the_next_thread_of_the_process_waits_for_its_replicas)
 {
     struct pair p = start_pair();
     dibs_config config = one_replica;
     actor *waiter = actor_start();
 
-    (void)state;
     config.handoff_ms = DIBS_NO_HANDOFF;
     dibs_runtime *rt = open_url(p.master->url, &config);
     for (int i = 0; i < 3; i++) {
@@ -79,13 +77,12 @@ static void the_next_thread_of_the_process_waits_for_its_replicas(void **state)
 }
 
 /* That lease has been acknowledged. */
-static void a_lease_that_is_handed_over_waits_for_nothing(void **state)
+TEST(a_lease_that_is_handed_over_waits_for_nothing)
 {
     struct pair p = start_pair();
     dibs_config config = one_replica;
     actor *waiter = actor_start();
 
-    (void)state;
     config.handoff_ms = LIMIT_MS;
     dibs_runtime *rt = open_url(p.master->url, &config);
     for (unsigned i = 1; i <= 3; i++) {
@@ -141,20 +138,19 @@ static void expect_passed_on(fixture *f, const dibs_lock_options *options)
     dibs_close(careful);
 }
 
-static void a_lock_that_lacks_replicas_goes_to_the_next_waiter(void **state)
+TEST_WITH(a_lock_that_lacks_replicas_goes_to_the_next_waiter, fixture_setup, fixture_teardown, fixture *f)
 {
-    expect_passed_on(*state, NULL);
+    expect_passed_on(f, NULL);
 }
 
-static void a_lock_that_lacks_replicas_goes_to_the_next_fair_waiter(void **state)
+TEST_WITH(a_lock_that_lacks_replicas_goes_to_the_next_fair_waiter, fixture_setup, fixture_teardown, fixture *f)
 {
-    expect_passed_on(*state, &fair);
+    expect_passed_on(f, &fair);
 }
 
 /* The server refuses WAIT: the call reports that at once, and no new grant stays. */
-static void an_account_without_the_right_to_wait_is_told(void **state)
+TEST_WITH(an_account_without_the_right_to_wait_is_told, fixture_setup, fixture_teardown, fixture *f)
 {
-    fixture *f = *state;
     dibs_config config = {.lease_ms = LONG_LEASE_MS, .min_replicas = 1};
     dibs_runtime *rt;
     char url[200];
@@ -176,18 +172,4 @@ static void an_account_without_the_right_to_wait_is_told(void **state)
     dibs_close(rt);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_fair_grant_waits_for_its_replicas),
-        cmocka_unit_test(the_next_thread_of_the_process_waits_for_its_replicas),
-        cmocka_unit_test(a_lease_that_is_handed_over_waits_for_nothing),
-        TEST(a_lock_that_lacks_replicas_goes_to_the_next_waiter),
-        TEST(a_lock_that_lacks_replicas_goes_to_the_next_fair_waiter),
-        TEST(an_account_without_the_right_to_wait_is_told),
-    };
-
-    return cmocka_run_group_tests_name("replica_pushes", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

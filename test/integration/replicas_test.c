@@ -14,14 +14,13 @@
 #include "support/test.h"
 #include "support/wait.h"
 
-static void a_first_acquire_waits_for_its_replicas(void **state)
+TEST(a_first_acquire_waits_for_its_replicas)
 {
     struct pair p = start_pair();
     dibs_config config = one_replica;
     dibs_runtime *patient;
     dibs_runtime *hasty;
 
-    (void)state;
     patient = open_url(p.master->url, &config);
     config.replica_timeout_ms = 200;
     hasty = open_url(p.master->url, &config);
@@ -65,7 +64,7 @@ static void try_and_unlock(void *arg)
  * Threads that wait for a replica have a connection each, and there are only so many. A thread that finds all
  * connections in use gets the next free one at once, and so asks in time.
  */
-static void more_threads_than_connections_all_get_their_replicas(void **state)
+TEST(more_threads_than_connections_all_get_their_replicas)
 {
     enum { CONNECTIONS = 8, THREADS = 3 * CONNECTIONS };
     struct pair p = start_pair();
@@ -73,7 +72,6 @@ static void more_threads_than_connections_all_get_their_replicas(void **state)
     actor *actors[THREADS];
     char line[32];
 
-    (void)state;
     dibs_runtime *rt = open_url(p.master->url, &one_replica);
     snprintf(line, sizeof line, "blocked_clients:%d", CONNECTIONS);
     await_acknowledgement(p.master);
@@ -123,13 +121,12 @@ static void *try_carefully(void *arg)
  * Each call needs a connection of its own for a while. Where no more can be made, the calls take turns on the open
  * ones.
  */
-static void calls_share_the_connections_where_no_more_can_be_made(void **state)
+TEST(calls_share_the_connections_where_no_more_can_be_made)
 {
     struct pair p = start_pair();
     struct careful all[CAREFUL_THREADS];
     dibs_runtime *rt = open_url(p.master->url, &one_replica);
 
-    (void)state;
     assert_status(DIBS_OK, dibs_lock(rt, "x"));
     while (dibs_extend(rt, "x", LONG_LEASE_MS) != DIBS_OK) /* so the scheduler is connected */
         pause_ms(1);
@@ -150,7 +147,7 @@ static void calls_share_the_connections_where_no_more_can_be_made(void **state)
 }
 
 /* The release of another client made the grant, and that release waits for no replica. */
-static void a_pushed_grant_waits_for_its_replicas(void **state)
+TEST(a_pushed_grant_waits_for_its_replicas)
 {
     struct pair p = start_pair();
     dibs_runtime *holder;
@@ -159,7 +156,6 @@ static void a_pushed_grant_waits_for_its_replicas(void **state)
     char token[192];
     char copy[192];
 
-    (void)state;
     holder = open_runtime(p.master, LONG_LEASE_MS);
     careful = open_url(p.master->url, &one_replica);
     for (int i = 0; i < 3; i++) {
@@ -187,9 +183,8 @@ static void a_pushed_grant_waits_for_its_replicas(void **state)
 }
 
 /* No replica acknowledges the grant: it is given back, and the next waiter gets the lock. */
-static void a_pushed_grant_without_replicas_is_given_back(void **state)
+TEST_WITH(a_pushed_grant_without_replicas_is_given_back, fixture_setup, fixture_teardown, fixture *f)
 {
-    fixture *f = *state;
     dibs_runtime *careful;
     actor *waiter = actor_start();
     dibs_config config = {.lease_ms = LONG_LEASE_MS, .min_replicas = 1, .replica_timeout_ms = 50, .outage_ms = 200};
@@ -224,10 +219,9 @@ static bool read_owner(const char *line, char token[192])
  * A grant that too few replicas acknowledged is retracted in the background. The attempt asks on under another token:
  * otherwise the retraction could end a later grant of the same attempt.
  */
-static void each_grant_without_replicas_has_a_token_of_its_own(void **state)
+TEST_WITH(each_grant_without_replicas_has_a_token_of_its_own, fixture_setup, fixture_teardown, fixture *f)
 {
     enum { TOKENS = 64 };
-    fixture *f = *state;
     dibs_config config = {.lease_ms = LONG_LEASE_MS, .min_replicas = 1, .replica_timeout_ms = 20};
     char tokens[TOKENS][192];
     char token[192];
@@ -288,7 +282,7 @@ static bool has_more_time(void *arg)
  * The replica is promoted, and the address leads to it, but the connections to the old master, which refuses
  * everything, still stand: they are given up. What is held is renewed in the new master, or restored there.
  */
-static void an_address_that_moves_to_the_new_master_is_followed(void **state)
+TEST(an_address_that_moves_to_the_new_master_is_followed)
 {
     struct pair p = start_pair();
     char folder[64];
@@ -296,7 +290,6 @@ static void an_address_that_moves_to_the_new_master_is_followed(void **state)
     char url[120];
     actor *waiter = actor_start();
 
-    (void)state;
     assert_true(temporary_folder(folder, sizeof folder));
     snprintf(address, sizeof address, "%s/address", folder);
     snprintf(url, sizeof url, "unix://%s", address);
@@ -329,18 +322,4 @@ static void an_address_that_moves_to_the_new_master_is_followed(void **state)
     stop_pair(p);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_first_acquire_waits_for_its_replicas),
-        cmocka_unit_test(more_threads_than_connections_all_get_their_replicas),
-        cmocka_unit_test(calls_share_the_connections_where_no_more_can_be_made),
-        cmocka_unit_test(a_pushed_grant_waits_for_its_replicas),
-        cmocka_unit_test_setup_teardown(a_pushed_grant_without_replicas_is_given_back, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(each_grant_without_replicas_has_a_token_of_its_own, fixture_setup,
-                                        fixture_teardown),
-        cmocka_unit_test(an_address_that_moves_to_the_new_master_is_followed),
-    };
-
-    return cmocka_run_group_tests_name("replicas", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -35,9 +35,8 @@ static void expect_no_loss(fixture *f)
 
 /* --------------------------------------------- the server forgot the locks */
 
-static void holders_keep_their_locks_through_a_restart(void **state)
+TEST_ON(holders_keep_their_locks_through_a_restart, fixture *f)
 {
-    fixture *f = *state;
     char token[256];
 
     fixture_open(f, LEASE_MS);
@@ -68,10 +67,9 @@ static void holders_keep_their_locks_through_a_restart(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
 }
 
-static void many_locks_are_restored(void **state)
+TEST_ON(many_locks_are_restored, fixture *f)
 {
     enum { MANY = 300 }; /* more than one batch */
-    fixture *f = *state;
     char name[32];
 
     fixture_open(f, LONG_LEASE_MS);
@@ -86,10 +84,9 @@ static void many_locks_are_restored(void **state)
     assert_int_equal(locks_in(f->server), 0);
 }
 
-static void each_process_restores_its_own_locks(void **state)
+TEST_ON(each_process_restores_its_own_locks, fixture *f)
 {
     enum { AGENTS = 3 };
-    fixture *f = *state;
     process *agents[AGENTS];
     char name[AGENTS][32];
 
@@ -107,9 +104,8 @@ static void each_process_restores_its_own_locks(void **state)
     }
 }
 
-static void a_lease_that_was_handed_over_is_restored(void **state)
+TEST_ON(a_lease_that_was_handed_over_is_restored, fixture *f)
 {
-    fixture *f = *state;
     actor *first = actor_start(), *second = actor_start();
     char token[256];
 
@@ -130,10 +126,9 @@ static void a_lease_that_was_handed_over_is_restored(void **state)
     actor_end(second);
 }
 
-static void a_fixed_lease_keeps_its_end(void **state)
+TEST_ON(a_fixed_lease_keeps_its_end, fixture *f)
 {
     dibs_lock_options fixed = {.flags = DIBS_FIXED_LEASE};
-    fixture *f = *state;
     char token[256];
 
     fixture_open(f, LEASE_MS);
@@ -152,10 +147,8 @@ static void a_fixed_lease_keeps_its_end(void **state)
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
 }
 
-static void an_extended_lease_keeps_its_length(void **state)
+TEST_ON(an_extended_lease_keeps_its_length, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open(f, LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     assert_status(DIBS_OK, dibs_extend(f->rt, "x", LONG_LEASE_MS));
@@ -166,9 +159,8 @@ static void an_extended_lease_keeps_its_length(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
 }
 
-static void an_extension_restores_a_lock_too(void **state)
+TEST_ON(an_extension_restores_a_lock_too, fixture *f)
 {
-    fixture *f = *state;
     dibs_status status;
 
     fixture_open(f, LEASE_MS);
@@ -186,9 +178,8 @@ static void an_extension_restores_a_lock_too(void **state)
 /* ----------------------------------------------------------------- waiters */
 
 /* The holder is slower than the waiter, which alone talks to the server meanwhile. */
-static void a_waiter_leaves_a_forgotten_lock_to_its_holder(void **state)
+TEST_ON(a_waiter_leaves_a_forgotten_lock_to_its_holder, fixture *f)
 {
-    fixture *f = *state;
     process *holder = agent_start(f->server->url, LONG_LEASE_MS);
     process *waiter = agent_start(f->server->url, LONG_LEASE_MS);
     char token[256];
@@ -214,9 +205,8 @@ static void a_waiter_leaves_a_forgotten_lock_to_its_holder(void **state)
 }
 
 /* No holder restores the lock: the waiter gets it when the lease that it saw is over, and not before. */
-static void a_waiter_takes_a_forgotten_lock_of_a_dead_holder(void **state)
+TEST_ON(a_waiter_takes_a_forgotten_lock_of_a_dead_holder, fixture *f)
 {
-    fixture *f = *state;
     process *holder = agent_start(f->server->url, LEASE_MS);
     process *waiter = agent_start(f->server->url, LONG_LEASE_MS);
 
@@ -271,19 +261,18 @@ static void expect_newcomer_keeps_it(fixture *f, bool releases)
     script_server_stop(net);
 }
 
-static void a_newcomer_keeps_a_forgotten_lock(void **state)
+TEST(a_newcomer_keeps_a_forgotten_lock)
 {
     expect_newcomer_keeps_it(*state, false);
 }
 
-static void a_lock_that_a_newcomer_had_is_not_restored(void **state)
+TEST(a_lock_that_a_newcomer_had_is_not_restored)
 {
     expect_newcomer_keeps_it(*state, true);
 }
 
-static void a_stopped_process_is_told_of_its_loss(void **state)
+TEST_ON(a_stopped_process_is_told_of_its_loss, fixture *f)
 {
-    fixture *f = *state;
     process *holder = agent_start(f->server->url, LONG_LEASE_MS);
 
     assert_status(DIBS_OK, agent_lock(holder, "x", 0));
@@ -301,9 +290,8 @@ static void a_stopped_process_is_told_of_its_loss(void **state)
 }
 
 /* A foreign client raises no fence, but its lock is seen. */
-static void a_foreign_owner_keeps_a_forgotten_lock(void **state)
+TEST_ON(a_foreign_owner_keeps_a_forgotten_lock, fixture *f)
 {
-    fixture *f = *state;
     process *holder = agent_start(f->server->url, LONG_LEASE_MS);
 
     assert_status(DIBS_OK, agent_lock(holder, "x", 0));
@@ -319,10 +307,8 @@ static void a_foreign_owner_keeps_a_forgotten_lock(void **state)
 }
 
 /* The fence that it raised is remembered. */
-static void a_forced_unlock_is_not_undone(void **state)
+TEST_ON(a_forced_unlock_is_not_undone, fixture *f)
 {
-    fixture *f = *state;
-
     set_up_persistent(f);
     fixture_open(f, LONG_LEASE_MS);
     dibs_runtime *administrator = open_runtime(f->server, 0);
@@ -338,9 +324,8 @@ static void a_forced_unlock_is_not_undone(void **state)
 
 /* -------------------------------------------------- the server kept the locks */
 
-static void a_restart_with_persistence_changes_nothing(void **state)
+TEST_ON(a_restart_with_persistence_changes_nothing, fixture *f)
 {
-    fixture *f = *state;
     char token[256];
 
     set_up_persistent(f);
@@ -398,13 +383,12 @@ static void fail_over(server *master, server *replica)
 }
 
 /* Locked before the replica hears no more of the master, and after. */
-static void a_promoted_replica_gets_the_locks_it_lacks(void **state)
+TEST_WITH(a_promoted_replica_gets_the_locks_it_lacks, NULL, NULL, void *none)
 {
     server *master = server_start(&(server_options){.tcp = true, .config = "repl-diskless-sync-delay 0"});
     server *replica = start_replica(master);
     char url[128], token[2][256];
 
-    (void)state;
     snprintf(url, sizeof url, "unix://%s", master->socket_path);
     dibs_runtime *rt = open_url(url, &(dibs_config){.lease_ms = LONG_LEASE_MS});
     assert_status(DIBS_OK, dibs_lock(rt, "x"));
@@ -441,7 +425,7 @@ static long long renew(server *s, const char *fence, const char *restore_by)
     return result;
 }
 
-static void the_fence_shows_a_later_holder(void **state)
+TEST(the_fence_shows_a_later_holder)
 {
     server *s = ((fixture *)*state)->server;
 
@@ -467,7 +451,7 @@ static void the_fence_shows_a_later_holder(void **state)
 }
 
 /* The server is out of memory: the locks that it has are still renewed. */
-static void one_refused_restoration_costs_no_other_lease(void **state)
+TEST(one_refused_restoration_costs_no_other_lease)
 {
     server *s = ((fixture *)*state)->server;
 
@@ -487,30 +471,4 @@ static void one_refused_restoration_costs_no_other_lease(void **state)
     server_do(s, "DEL lock:y");
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(holders_keep_their_locks_through_a_restart),
-        TEST(many_locks_are_restored),
-        TEST(each_process_restores_its_own_locks),
-        TEST(a_lease_that_was_handed_over_is_restored),
-        TEST(a_fixed_lease_keeps_its_end),
-        TEST(an_extended_lease_keeps_its_length),
-        TEST(an_extension_restores_a_lock_too),
-        TEST(a_waiter_leaves_a_forgotten_lock_to_its_holder),
-        TEST(a_waiter_takes_a_forgotten_lock_of_a_dead_holder),
-        TEST(a_newcomer_keeps_a_forgotten_lock),
-        TEST(a_lock_that_a_newcomer_had_is_not_restored),
-        TEST(a_stopped_process_is_told_of_its_loss),
-        TEST(a_foreign_owner_keeps_a_forgotten_lock),
-        TEST(a_forced_unlock_is_not_undone),
-        TEST(a_restart_with_persistence_changes_nothing),
-        cmocka_unit_test(a_promoted_replica_gets_the_locks_it_lacks),
-        TEST(the_fence_shows_a_later_holder),
-        TEST(one_refused_restoration_costs_no_other_lease),
-    };
-
-    return cmocka_run_group_tests_name("restart", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

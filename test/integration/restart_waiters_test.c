@@ -47,36 +47,15 @@ static void unlocked_while_the_server_was_away(fixture *f)
     end_scene(f, &scene);
 }
 
-static void a_slow_waiter_gets_a_lock_unlocked_during_a_restart(void **state)
+TEST(a_slow_waiter_gets_a_lock_unlocked_during_a_restart)
 {
     set_up_persistent(*state);
     unlocked_while_the_server_was_away(*state);
 }
 
-static void a_slow_waiter_gets_a_lock_unlocked_while_the_server_forgot(void **state)
+TEST(a_slow_waiter_gets_a_lock_unlocked_while_the_server_forgot)
 {
     unlocked_while_the_server_was_away(*state);
-}
-
-static void unlocked_after_a_restart(fixture *f)
-{
-    struct scene scene = begin_scene(f);
-
-    restart(f->server);
-    await_locks(f->server, 1);
-    assert_status(DIBS_OK, dibs_unlock(scene.holder, "x"));
-    end_scene(f, &scene);
-}
-
-static void a_slow_waiter_gets_a_lock_unlocked_after_a_restart(void **state)
-{
-    set_up_persistent(*state);
-    unlocked_after_a_restart(*state);
-}
-
-static void a_slow_waiter_gets_a_lock_restored_and_unlocked(void **state)
-{
-    unlocked_after_a_restart(*state);
 }
 
 static bool has_two_connections(void *arg)
@@ -105,10 +84,8 @@ static process *connected_agent(server *s)
 }
 
 /* Its scheduler's connection, over which leases are renewed, comes to stand only after the restart. */
-static void a_slow_waiter_gets_a_lock_unlocked_by_a_holder_with_one_connection(void **state)
+TEST_ON(a_slow_waiter_gets_a_lock_unlocked_by_a_holder_with_one_connection, fixture *f)
 {
-    fixture *f = *state;
-
     set_up_persistent(f);
     struct scene scene = {.waiter = connected_agent(f->server)};
     server_do(f->server, "CONFIG SET maxclients %lld", server_info(f->server, "connected_clients") + 1);
@@ -124,16 +101,34 @@ static void a_slow_waiter_gets_a_lock_unlocked_by_a_holder_with_one_connection(v
     end_scene(f, &scene);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+static void unlocked_after_a_restart(fixture *f)
+{
+    struct scene scene = begin_scene(f);
+
+    restart(f->server);
+    await_locks(f->server, 1);
+    assert_status(DIBS_OK, dibs_unlock(scene.holder, "x"));
+    end_scene(f, &scene);
+}
+
+TEST(a_slow_waiter_gets_a_lock_unlocked_after_a_restart)
+{
+    set_up_persistent(*state);
+    unlocked_after_a_restart(*state);
+}
+
+TEST(a_slow_waiter_gets_a_lock_restored_and_unlocked)
+{
+    unlocked_after_a_restart(*state);
+}
 
 /*
  * It was told of the owner by the try that came first. The server forgets that owner before the call, which gives back
  * the other name first, asks again: it leaves the name to the owner, who stands still and restores its lease later.
  */
-static void a_call_for_several_names_leaves_one_to_its_owner(void **state)
+TEST_ON(a_call_for_several_names_leaves_one_to_its_owner, fixture *f)
 {
     static const char *const names[] = {"x", "y"};
-    fixture *f = *state;
     process *holder = agent_start(f->server->url, LEASE_OF_AN_HOUR_MS);
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     dibs_runtime *rt = open_url(script_server_url(net), &(dibs_config){.lease_ms = LEASE_OF_AN_HOUR_MS});
@@ -165,16 +160,4 @@ static void a_call_for_several_names_leaves_one_to_its_owner(void **state)
     agent_stop(holder);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_slow_waiter_gets_a_lock_unlocked_during_a_restart),
-        TEST(a_slow_waiter_gets_a_lock_unlocked_while_the_server_forgot),
-        TEST(a_slow_waiter_gets_a_lock_unlocked_by_a_holder_with_one_connection),
-        TEST(a_slow_waiter_gets_a_lock_unlocked_after_a_restart),
-        TEST(a_slow_waiter_gets_a_lock_restored_and_unlocked),
-        TEST(a_call_for_several_names_leaves_one_to_its_owner),
-    };
-
-    return cmocka_run_group_tests_name("restart_waiters", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

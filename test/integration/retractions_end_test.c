@@ -28,10 +28,9 @@ static void kill_background(fixture *f)
 }
 
 /* A waiter that gives up leaves the queue, though the connection by which it usually does can't be had. */
-static void waiters_leave_the_queue_over_the_remaining_connection(void **state)
+TEST_ON(waiters_leave_the_queue_over_the_remaining_connection, fixture *f)
 {
     enum { TRIES = 20 };
-    fixture *f = *state;
     dibs_queue *q = queue_new();
 
     fixture_open_connected(f, LONG_LEASE_MS);
@@ -64,10 +63,9 @@ static dibs_status ask_until_granted(struct dibs__store *store, struct dibs__att
 }
 
 /* A hold that was renewed while a master was away left nothing there: there is nothing to retract once it ends. */
-static void an_absent_master_needs_no_retraction_of_a_renewed_hold(void **state)
+TEST_ON_THREE_AND_FIVE(an_absent_master_needs_no_retraction_of_a_renewed_hold, masters *m)
 {
     enum { HOLDS = 20 };
-    masters *m = *state;
     static struct seat seat;
     struct dibs__answer answer;
 
@@ -94,13 +92,4 @@ static void an_absent_master_needs_no_retraction_of_a_renewed_hold(void **state)
     server_restart(m->servers[m->count - 1]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(waiters_leave_the_queue_over_the_remaining_connection, fixture_setup,
-                                        fixture_teardown),
-        THREE_AND_FIVE(an_absent_master_needs_no_retraction_of_a_renewed_hold),
-    };
-
-    return cmocka_run_group_tests_name("retractions_end", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

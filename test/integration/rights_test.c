@@ -120,27 +120,6 @@ static bool row_is_right(const document_row *row, const char *rule)
     return good && refused.was;
 }
 
-static void each_right_of_one_server_is_needed(void **state)
-{
-    static document_row rows[ROWS_MOST];
-    char rule[RULE_SIZE], right[64], rest[RULE_SIZE];
-    size_t count = document_table(FILE_NAME, "One server", rows, ROWS_MOST);
-    bool good = true;
-
-    (void)state;
-    document_block(FILE_NAME, "One server", SETUSER, rule, sizeof rule);
-    snprintf(rest, sizeof rest, "%s", rule);
-    for (size_t i = 0; i < count; i++) {
-        char less[RULE_SIZE];
-        good = row_is_right(&rows[i], rule) && good;
-        right_of(&rows[i], right);
-        rule_without(rest, right, less);
-        snprintf(rest, sizeof rest, "%s", less);
-    }
-    assert_string_equal(rest, " -@all"); /* the rule has no right without a row */
-    assert_true(good);
-}
-
 static void expect_all(const char *rule)
 {
     static ability found;
@@ -154,11 +133,10 @@ static void expect_all(const char *rule)
     server_stop(s);
 }
 
-static void the_documented_rule_is_enough_for_one_server(void **state)
+TEST(the_documented_rule_is_enough_for_one_server)
 {
     char rule[RULE_SIZE], less[RULE_SIZE];
 
-    (void)state;
     document_block(FILE_NAME, "One server", SETUSER, rule, sizeof rule);
     expect_all(rule);
     assert_true(rule_without(rule, "+eval", less));
@@ -166,10 +144,29 @@ static void the_documented_rule_is_enough_for_one_server(void **state)
     expect_all(less);
 }
 
-/* server_start gives url an account with the rights of $DIBS_TEST_ACL alone. */
-static void the_environment_names_the_account_of_a_test_server(void **state)
+TEST(each_right_of_one_server_is_needed)
 {
-    fixture *f = *state;
+    static document_row rows[ROWS_MOST];
+    char rule[RULE_SIZE], right[64], rest[RULE_SIZE];
+    size_t count = document_table(FILE_NAME, "One server", rows, ROWS_MOST);
+    bool good = true;
+
+    document_block(FILE_NAME, "One server", SETUSER, rule, sizeof rule);
+    snprintf(rest, sizeof rest, "%s", rule);
+    for (size_t i = 0; i < count; i++) {
+        char less[RULE_SIZE];
+        good = row_is_right(&rows[i], rule) && good;
+        right_of(&rows[i], right);
+        rule_without(rest, right, less);
+        snprintf(rest, sizeof rest, "%s", less);
+    }
+    assert_string_equal(rest, " -@all"); /* the rule has no right without a row */
+    assert_true(good);
+}
+
+/* server_start gives url an account with the rights of $DIBS_TEST_ACL alone. */
+TEST_WITH(the_environment_names_the_account_of_a_test_server, fixture_setup, fixture_teardown, fixture *f)
+{
     const char *rule = getenv("DIBS_TEST_ACL");
 
     fixture_open(f, LONG_LEASE_MS);
@@ -180,14 +177,4 @@ static void the_environment_names_the_account_of_a_test_server(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_documented_rule_is_enough_for_one_server),
-        cmocka_unit_test(each_right_of_one_server_is_needed),
-        cmocka_unit_test_setup_teardown(the_environment_names_the_account_of_a_test_server, fixture_setup,
-                                        fixture_teardown),
-    };
-
-    return cmocka_run_group_tests_name("rights", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -36,11 +36,10 @@ static const char *url_of(const char *socket_url, bool user)
 /* ------------------------------------------------------------ a real server */
 
 /* A server that repeats an unknown command with its arguments. */
-static void no_error_shows_the_password_where_auth_is_unknown(void **state)
+TEST(no_error_shows_the_password_where_auth_is_unknown)
 {
     server *s = server_start(&(server_options){.config = "rename-command AUTH \"\""});
 
-    (void)state;
     for (int user = 0; user < 2; user++) {
         dibs_runtime *rt;
 
@@ -54,9 +53,8 @@ static void no_error_shows_the_password_where_auth_is_unknown(void **state)
 }
 
 /* The server replaces one that accepted the password. */
-static void no_error_shows_the_password_where_auth_is_forgotten(void **state)
+TEST_WITH(no_error_shows_the_password_where_auth_is_forgotten, fixture_setup, fixture_teardown_expiring, fixture *f)
 {
-    fixture *f = *state;
     static char url[256];
 
     server_do(f->server, "ACL SETUSER %s on >%s ~* &* +@all", USER, PASSWORD);
@@ -153,11 +151,10 @@ static server *server_with_account(void)
     return s;
 }
 
-static void no_answer_to_a_greeting_reveals_the_password(void **state)
+TEST(no_answer_to_a_greeting_reveals_the_password)
 {
     server *s = server_with_account();
 
-    (void)state;
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         for (size_t j = 0; j < sizeof answers / sizeof *answers; j++)
             expect_kept_from(s, commands[i], answers[j], (i + j) % 2);
@@ -165,11 +162,10 @@ static void no_answer_to_a_greeting_reveals_the_password(void **state)
 }
 
 /* As above, for a server that has served before, when connections are replaced. */
-static void no_answer_to_a_later_greeting_reveals_the_password(void **state)
+TEST(no_answer_to_a_later_greeting_reveals_the_password)
 {
     server *s = server_with_account();
 
-    (void)state;
     for (size_t j = 0; j < sizeof answers / sizeof *answers; j++) {
         script_server *net = script_server_start(&(script_options){.backend = s->socket_path});
         events e;
@@ -196,9 +192,8 @@ static void no_answer_to_a_later_greeting_reveals_the_password(void **state)
 }
 
 /* The server refuses before it answers AUTH, in words that contain what was sent. */
-static void no_refusal_before_auth_reveals_the_password(void **state)
+TEST(no_refusal_before_auth_reveals_the_password)
 {
-    (void)state;
     for (size_t j = 0; j < sizeof answers / sizeof *answers; j++) {
         script_server *net = script_server_start(&(script_options){.greeting = answers[j], .hang_up = j % 3 == 0});
         dibs_config config = {.connect_timeout_ms = 100};
@@ -210,16 +205,4 @@ static void no_refusal_before_auth_reveals_the_password(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_error_shows_the_password_where_auth_is_unknown),
-        cmocka_unit_test_setup_teardown(no_error_shows_the_password_where_auth_is_forgotten, fixture_setup,
-                                        fixture_teardown_expiring),
-        cmocka_unit_test(no_answer_to_a_greeting_reveals_the_password),
-        cmocka_unit_test(no_answer_to_a_later_greeting_reveals_the_password),
-        cmocka_unit_test(no_refusal_before_auth_reveals_the_password),
-    };
-
-    return cmocka_run_group_tests_name("secrets", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -204,10 +204,8 @@ static void crowd_end(struct crowd *crowd)
  * Locks granted between the promotion of the replica and the end of the old master may be lost; replicated ones are
  * not.
  */
-static void a_planned_failover_is_followed(void **state)
+TEST_ON(a_planned_failover_is_followed, struct scene *scene)
 {
-    struct scene *scene = *state;
-
     open_scene(scene, (dibs_config){0});
     assert_status(DIBS_OK, dibs_lock(scene->rt, "held"));
     uint64_t fence = fence_of(scene->rt, "held");
@@ -229,9 +227,8 @@ static void a_planned_failover_is_followed(void **state)
 }
 
 /* The sentinels may take longer than a lease of LEASE_MS on a busy machine. */
-static void a_master_that_is_killed_comes_back_as_a_replica(void **state)
+TEST_ON(a_master_that_is_killed_comes_back_as_a_replica, struct scene *scene)
 {
-    struct scene *scene = *state;
     server *old = scene->s->data[0];
 
     open_scene(scene, (dibs_config){0});
@@ -253,9 +250,8 @@ static void a_master_that_is_killed_comes_back_as_a_replica(void **state)
     assert_int_equal(server_calls(old, "evalsha"), 0);
 }
 
-static void a_master_that_hangs_is_left(void **state)
+TEST_ON(a_master_that_hangs_is_left, struct scene *scene)
 {
-    struct scene *scene = *state;
     server *old = scene->s->data[0];
 
     open_scene(scene, (dibs_config){.command_timeout_ms = LIMIT_MS / 2});
@@ -283,9 +279,8 @@ static void stop_replicas(struct scene *scene)
 }
 
 /* A lock that the replicas do not have is restored on the new master at once, not at the next renewal. */
-static void a_lease_that_the_new_master_lacks_is_restored(void **state)
+TEST_ON(a_lease_that_the_new_master_lacks_is_restored, struct scene *scene)
 {
-    struct scene *scene = *state;
     server *old = scene->s->data[0];
     char token[256];
 
@@ -309,9 +304,8 @@ static void a_lease_that_the_new_master_lacks_is_restored(void **state)
 }
 
 /* The sentinel that would announce the failover is gone, and so are all that the URL names. */
-static void sentinels_that_the_url_does_not_name_are_learned(void **state)
+TEST_ON(sentinels_that_the_url_does_not_name_are_learned, struct scene *scene)
 {
-    struct scene *scene = *state;
     char url[160];
 
     sentinels_url(scene->s, url, sizeof url, "2");
@@ -322,10 +316,8 @@ static void sentinels_that_the_url_does_not_name_are_learned(void **state)
     expect_works_at(scene->rt, new_one, "x");
 }
 
-static void replicas_acknowledge_on_the_new_master(void **state)
+TEST_ON(replicas_acknowledge_on_the_new_master, struct scene *scene)
 {
-    struct scene *scene = *state;
-
     open_scene(scene, (dibs_config){.min_replicas = 1, .replica_timeout_ms = LIMIT_MS / 4});
     for (int i = 0; i < 2; i++) {
         assert_status(DIBS_OK, dibs_timedlock(scene->rt, "x", LIMIT_MS));
@@ -365,12 +357,12 @@ static void expect_grant_soon(struct scene *scene, bool unlocks_meanwhile)
     assert_in_range(took, 0, LEASE_MS / 2);
 }
 
-static void a_waiter_is_granted_soon_after_the_election(void **state)
+TEST(a_waiter_is_granted_soon_after_the_election)
 {
     expect_grant_soon(*state, false);
 }
 
-static void a_waiter_is_granted_soon_where_the_holder_unlocked_meanwhile(void **state)
+TEST(a_waiter_is_granted_soon_where_the_holder_unlocked_meanwhile)
 {
     expect_grant_soon(*state, true);
 }
@@ -380,9 +372,8 @@ static void a_waiter_is_granted_soon_where_the_holder_unlocked_meanwhile(void **
 static const dibs_lock_options shared = {.flags = DIBS_SHARED, .lease_ms = 2 * LIMIT_MS};
 
 /* Two clients share a lock, one waits for it exclusively, and one to share it. All of them go on at the new master. */
-static void sharers_and_waiters_go_on_after_a_failover(void **state)
+TEST_ON(sharers_and_waiters_go_on_after_a_failover, struct scene *scene)
 {
-    struct scene *scene = *state;
     actor *reader = actor_start(), *alone = actor_start(), *late = actor_start();
 
     open_scene(scene, (dibs_config){0});
@@ -429,9 +420,8 @@ static bool has_two_sharers(void *arg)
  * The new master does not know the two sharers, and they are stopped when it takes over: the client that waits for the
  * lock exclusively leaves it to them.
  */
-static void sharers_that_the_new_master_lacks_are_restored(void **state)
+TEST_ON(sharers_that_the_new_master_lacks_are_restored, struct scene *scene)
 {
-    struct scene *scene = *state;
     server *old = scene->s->data[0], *new_one;
     process *readers = process_start((const char *const[]){program_path("team"), NULL});
     actor *alone = actor_start();
@@ -474,10 +464,9 @@ static void sharers_that_the_new_master_lacks_are_restored(void **state)
 
 /* ---------------------------------------------------------------- outages */
 
-static void sentinels_are_not_hammered_while_there_is_no_master(void **state)
+TEST_ON(sentinels_are_not_hammered_while_there_is_no_master, struct scene *scene)
 {
     enum { SECONDS = 3 };
-    struct scene *scene = *state;
 
     open_scene(scene, (dibs_config){0});
     struct crowd *crowd = crowd_start(scene);
@@ -507,10 +496,8 @@ static bool is_unnamed_later(void *rt)
     return is_unnamed();
 }
 
-static void an_outage_without_a_master_ends(void **state)
+TEST_ON(an_outage_without_a_master_ends, struct scene *scene)
 {
-    struct scene *scene = *state;
-
     open_scene(scene, (dibs_config){.outage_ms = 300});
     expect_works_at(scene->rt, scene->s->data[0], "x");
     for (int i = 0; i < SENTINELS; i++)
@@ -525,12 +512,14 @@ static void an_outage_without_a_master_ends(void **state)
 }
 
 #ifdef DIBS_WITH_TLS
-/* ------------------------------------------------------------ certificates */
+/* --------------------------------------------------------------------- TLS */
+
+TEST_AGAIN(a_planned_failover_is_followed, setup_tls, teardown)
+TEST_AGAIN(a_master_that_is_killed_comes_back_as_a_replica, setup_tls, teardown)
 
 /* The certificates of a sentinel and of a replica name other hosts, but the other servers accept them. */
-static void a_sentinel_with_a_wrong_certificate_is_passed_over(void **state)
+TEST_WITH(a_sentinel_with_a_wrong_certificate_is_passed_over, setup_tls, teardown, struct scene *scene)
 {
-    struct scene *scene = *state;
     sentinels *s = scene->s;
     char alone[160];
     dibs_runtime *rt = NULL;
@@ -549,9 +538,8 @@ static void a_sentinel_with_a_wrong_certificate_is_passed_over(void **state)
 }
 
 /* That replica is promoted, and all sentinels name it. */
-static void a_master_with_a_wrong_certificate_is_not_used(void **state)
+TEST_WITH(a_master_with_a_wrong_certificate_is_not_used, setup_tls, teardown, struct scene *scene)
 {
-    struct scene *scene = *state;
     sentinels *s = scene->s;
 
     certificate_make(scene->tls,
@@ -573,31 +561,4 @@ static void a_master_with_a_wrong_certificate_is_not_used(void **state)
 }
 #endif
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-#define TLS_TEST(name) cmocka_unit_test_setup_teardown(name, setup_tls, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_planned_failover_is_followed),
-        TEST(a_master_that_is_killed_comes_back_as_a_replica),
-        TEST(a_master_that_hangs_is_left),
-        TEST(a_lease_that_the_new_master_lacks_is_restored),
-        TEST(sentinels_that_the_url_does_not_name_are_learned),
-        TEST(replicas_acknowledge_on_the_new_master),
-        TEST(a_waiter_is_granted_soon_after_the_election),
-        TEST(a_waiter_is_granted_soon_where_the_holder_unlocked_meanwhile),
-        TEST(sharers_and_waiters_go_on_after_a_failover),
-        TEST(sharers_that_the_new_master_lacks_are_restored),
-        TEST(sentinels_are_not_hammered_while_there_is_no_master),
-        TEST(an_outage_without_a_master_ends),
-#ifdef DIBS_WITH_TLS
-        TLS_TEST(a_planned_failover_is_followed),
-        TLS_TEST(a_master_that_is_killed_comes_back_as_a_replica),
-        TLS_TEST(a_sentinel_with_a_wrong_certificate_is_passed_over),
-        TLS_TEST(a_master_with_a_wrong_certificate_is_not_used),
-#endif
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(setup, teardown)

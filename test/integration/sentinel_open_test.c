@@ -45,20 +45,18 @@ static void expect_failure(dibs_status status, const char *url, const dibs_confi
 
 /* ------------------------------------------------------------ the sentinels */
 
-static void sentinels_lead_to_the_master(void **state)
+TEST(sentinels_lead_to_the_master)
 {
     dibs_runtime *rt = open_url(shared->url, NULL);
 
-    (void)state;
     expect_lock_at(rt, shared->data[0]);
     dibs_close(rt);
 }
 
-static void sentinels_that_are_down_or_hang_are_passed_over(void **state)
+TEST(sentinels_that_are_down_or_hang_are_passed_over)
 {
     char both[160], faults[160];
 
-    (void)state;
     server_kill(shared->sentinels[0]);
     server_pause(shared->sentinels[1]);
     dibs_runtime *rt = open_url(shared->url, &(dibs_config){.connect_timeout_ms = 4000});
@@ -74,22 +72,20 @@ static void sentinels_that_are_down_or_hang_are_passed_over(void **state)
     server_restart(shared->sentinels[0]);
 }
 
-static void open_fails_where_no_sentinel_knows_the_master(void **state)
+TEST(open_fails_where_no_sentinel_knows_the_master)
 {
     char url[160];
 
-    (void)state;
     snprintf(url, sizeof url, "redis-sentinel://127.0.0.1:%d/other", shared->sentinels[0]->port);
     expect_failure(DIBS_UNAVAILABLE, url, NULL, "no sentinel names the master other");
     expect_failure(DIBS_UNAVAILABLE, url, NULL, "does not know that name");
 }
 
-static void a_server_that_is_no_sentinel_is_passed_over(void **state)
+TEST(a_server_that_is_no_sentinel_is_passed_over)
 {
     char url[160];
     int port = shared->data[0]->port;
 
-    (void)state;
     snprintf(url, sizeof url, "redis-sentinel://127.0.0.1:%d/mymaster", port);
     expect_failure(DIBS_UNAVAILABLE, url, NULL, "does not answer as a sentinel does");
     snprintf(url, sizeof url, "redis-sentinel://127.0.0.1:%d,127.0.0.1:%d/mymaster", port, shared->sentinels[2]->port);
@@ -98,14 +94,13 @@ static void a_server_that_is_no_sentinel_is_passed_over(void **state)
     dibs_close(rt);
 }
 
-static void sentinels_have_passwords_of_their_own(void **state)
+TEST(sentinels_have_passwords_of_their_own)
 {
     sentinels *s = sentinels_start(&(sentinels_options){.password = "0ther",
                                                         .sentinel_password = "s3cr3t",
                                                         .sentinel_config = "user app on >s3cr3tapp allchannels +@all"});
     char url[200];
 
-    (void)state;
     snprintf(url, sizeof url, "redis-sentinel://:0ther@%s", strstr(s->url, "//") + 2);
     dibs_runtime *rt = open_url(url, &(dibs_config){.sentinel_password = "s3cr3t"});
     expect_lock_at(rt, s->data[0]);
@@ -129,13 +124,12 @@ static void url_of_both(char *out, size_t size, const fake_sentinel *first, int 
     snprintf(out, size, "redis-sentinel://127.0.0.1:%d,127.0.0.1:%d/mymaster", fake_redis_port(first->redis), second);
 }
 
-static void a_replica_that_is_named_is_never_used(void **state)
+TEST(a_replica_that_is_named_is_never_used)
 {
     server *replica = shared->data[1];
     fake_sentinel stale;
     char url[160];
 
-    (void)state;
     fake_sentinel_start(&stale);
     fake_sentinel_name(&stale, replica->port);
     long long asks = server_asks(replica);
@@ -150,7 +144,7 @@ static void a_replica_that_is_named_is_never_used(void **state)
     fake_sentinel_stop(&stale);
 }
 
-static void an_answer_that_is_malformed_is_not_used(void **state)
+TEST(an_answer_that_is_malformed_is_not_used)
 {
     static const char *const answers[] = {
         "+OK\r\n",
@@ -168,7 +162,6 @@ static void an_answer_that_is_malformed_is_not_used(void **state)
     fake_sentinel odd;
     char url[160];
 
-    (void)state;
     fake_sentinel_start(&odd);
     url_of_both(url, sizeof url, &odd, shared->sentinels[0]->port);
     for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
@@ -182,13 +175,12 @@ static void an_answer_that_is_malformed_is_not_used(void **state)
 }
 
 /* The first sentinel of the URL was left behind with the old master, which still claims to be a master. */
-static void a_stale_sentinel_that_comes_first_is_outvoted(void **state)
+TEST(a_stale_sentinel_that_comes_first_is_outvoted)
 {
     server *old = server_start(&(server_options){.tcp = true}), *new_one = server_start(&(server_options){.tcp = true});
     fake_sentinel s[3];
     char url[160];
 
-    (void)state;
     for (int i = 0; i < 3; i++) {
         fake_sentinel_start(&s[i]);
         fake_sentinel_name(&s[i], i == 0 ? old->port : new_one->port);
@@ -223,12 +215,11 @@ static bool has_held(void *arg)
 }
 
 /* Like a master that was partitioned away: it does not know that it is replaced. */
-static void a_master_that_was_replaced_is_left_though_it_answers(void **state)
+TEST(a_master_that_was_replaced_is_left_though_it_answers)
 {
     server *old = server_start(&(server_options){.tcp = true}), *new_one = server_start(&(server_options){.tcp = true});
     fake_sentinel s;
 
-    (void)state;
     fake_sentinel_start(&s);
     fake_sentinel_name(&s, old->port);
     dibs_runtime *rt = open_url(s.url, &(dibs_config){.lease_ms = LONG_LEASE_MS});
@@ -252,12 +243,11 @@ static void a_master_that_was_replaced_is_left_though_it_answers(void **state)
     fake_sentinel_stop(&s);
 }
 
-static void a_sentinel_is_asked_every_second_without_the_right_to_subscribe(void **state)
+TEST(a_sentinel_is_asked_every_second_without_the_right_to_subscribe)
 {
     server *old = server_start(&(server_options){.tcp = true}), *new_one = server_start(&(server_options){.tcp = true});
     fake_sentinel s;
 
-    (void)state;
     fake_sentinel_start(&s);
     fake_redis_answer(s.redis, "SUBSCRIBE", "-NOPERM this user has no permissions to access one of the channels\r\n");
     fake_sentinel_name(&s, old->port);
@@ -281,32 +271,14 @@ static void lock_in_child(dibs_runtime *rt)
     CHILD_WANTS(DIBS_OK, dibs_unlock(rt, "x"));
 }
 
-static void a_child_asks_the_sentinels_by_itself(void **state)
+TEST(a_child_asks_the_sentinels_by_itself)
 {
     dibs_runtime *rt = open_url(shared->url, NULL);
 
-    (void)state;
     expect_lock_at(rt, shared->data[0]);
     run_child(lock_in_child, rt);
     expect_lock_at(rt, shared->data[0]);
     dibs_close(rt);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sentinels_lead_to_the_master),
-        cmocka_unit_test(sentinels_that_are_down_or_hang_are_passed_over),
-        cmocka_unit_test(open_fails_where_no_sentinel_knows_the_master),
-        cmocka_unit_test(a_server_that_is_no_sentinel_is_passed_over),
-        cmocka_unit_test(sentinels_have_passwords_of_their_own),
-        cmocka_unit_test(a_replica_that_is_named_is_never_used),
-        cmocka_unit_test(an_answer_that_is_malformed_is_not_used),
-        cmocka_unit_test(a_stale_sentinel_that_comes_first_is_outvoted),
-        cmocka_unit_test(a_master_that_was_replaced_is_left_though_it_answers),
-        cmocka_unit_test(a_sentinel_is_asked_every_second_without_the_right_to_subscribe),
-        cmocka_unit_test(a_child_asks_the_sentinels_by_itself),
-    };
-
-    return cmocka_run_group_tests(tests, start_shared, stop_shared);
-}
+TESTS_OF(NULL, NULL, start_shared, stop_shared)

@@ -53,9 +53,8 @@ static void subscribe(fixture *f, dibs_runtime *rt, dibs_runtime *holder)
  * The waiter sends one ask, the holder one release, and nothing follows the push. On a slow machine a lock may be held
  * long enough to be watched: a waiter that was told of a change of the lock asked once more.
  */
-static void a_contended_lock_costs_one_ask_and_one_release(void **state)
+TEST_ON(a_contended_lock_costs_one_ask_and_one_release, fixture *f)
 {
-    fixture *f = *state;
     dibs_runtime *second;
     actor *waiter = actor_start();
 
@@ -90,10 +89,9 @@ static void a_contended_lock_costs_one_ask_and_one_release(void **state)
 /* ------------------------------------------------------ how long it lasts */
 
 /* The lease counts from the ask that the push names, not from the push. */
-static void a_grant_counts_from_its_ask(void **state)
+TEST_ON(a_grant_counts_from_its_ask, fixture *f)
 {
     enum { WAIT_MS = 1500 };
-    fixture *f = *state;
     process *agent;
     unsigned long long number;
     int64_t asked;
@@ -117,9 +115,8 @@ static void a_grant_counts_from_its_ask(void **state)
 }
 
 /* A lease never counts for longer than the store keeps it, whenever between two asks the push comes. */
-static void a_pushed_lease_never_outlasts_the_stores(void **state)
+TEST_ON(a_pushed_lease_never_outlasts_the_stores, fixture *f)
 {
-    fixture *f = *state;
     process *agent = agent_start(f->server->url, SAFE_LEASE_MS);
 
     fixture_open(f, LONG_LEASE_MS);
@@ -147,9 +144,8 @@ static void a_pushed_lease_never_outlasts_the_stores(void **state)
  * The waiter is granted the lock while it is stopped. When it goes on, its lease is over and another holds the lock: it
  * reads the push, and waits on.
  */
-static void a_push_read_after_its_lease_grants_nothing(void **state)
+TEST_ON(a_push_read_after_its_lease_grants_nothing, fixture *f)
 {
-    fixture *f = *state;
     process *agent;
 
     fixture_open(f, LONG_LEASE_MS);
@@ -182,9 +178,8 @@ static void publish_grant(server *s, const queue_entry *to, unsigned long long n
  * The push grants a lease that the waiter knows to be over, because it has asked since and was told that another client
  * holds the lock.
  */
-static void a_push_for_an_older_ask_grants_nothing(void **state)
+TEST_ON(a_push_for_an_older_ask_grants_nothing, fixture *f)
 {
-    fixture *f = *state;
     process *agent;
     queue_entry entry;
 
@@ -223,9 +218,8 @@ static queue_entry agent_waits_shortly(fixture *f, process *agent)
 }
 
 /* A grant whose waiter has left is given back, whether a push announced it or not. */
-static void a_push_for_a_concluded_attempt_is_given_back(void **state)
+TEST_ON(a_push_for_a_concluded_attempt_is_given_back, fixture *f)
 {
-    fixture *f = *state;
     queue_entry entry;
     char finished[192];
 
@@ -245,7 +239,7 @@ static void a_push_for_a_concluded_attempt_is_given_back(void **state)
     agent_stop(agent);
 }
 
-static void nonsense_on_the_channel_changes_nothing(void **state)
+TEST_ON(nonsense_on_the_channel_changes_nothing, fixture *f)
 {
     static const char *const texts[] = {"",
                                         " ",
@@ -266,7 +260,6 @@ static void nonsense_on_the_channel_changes_nothing(void **state)
                                         "1 2 3 abother:x",
                                         "granted x"};
     static char large[1000000];
-    fixture *f = *state;
     process *agent;
     const char *channel;
 
@@ -286,9 +279,8 @@ static void nonsense_on_the_channel_changes_nothing(void **state)
 
 /* -------------------------------------------- waiters that are passed over */
 
-static void a_killed_waiter_is_passed_over(void **state)
+TEST_ON(a_killed_waiter_is_passed_over, fixture *f)
 {
-    fixture *f = *state;
     process *agents[3];
 
     fixture_open(f, LONG_LEASE_MS);
@@ -310,9 +302,8 @@ static void a_killed_waiter_is_passed_over(void **state)
  * The waiter's host is gone or stopped, but its connections are open. Half of its lease after its last ask, the waiter
  * is passed over.
  */
-static void a_stopped_waiter_is_passed_over(void **state)
+TEST_ON(a_stopped_waiter_is_passed_over, fixture *f)
 {
-    fixture *f = *state;
     process *still;
     process *next;
     queue_entry entry;
@@ -338,9 +329,8 @@ static void a_stopped_waiter_is_passed_over(void **state)
 }
 
 /* The waiters wait for the dead holder's lease, not less and not much more; not for a third of their own. */
-static void waiters_wait_for_the_lease_of_a_killed_holder(void **state)
+TEST_ON(waiters_wait_for_the_lease_of_a_killed_holder, fixture *f)
 {
-    fixture *f = *state;
     process *holder;
     process *agents[2];
     int64_t begin;
@@ -368,9 +358,8 @@ static void waiters_wait_for_the_lease_of_a_killed_holder(void **state)
 /* ----------------------------------------------- requests that were sent twice */
 
 /* The release was executed, but its connection was cut before the answer: another has the lock by then. */
-static void a_release_sent_twice_takes_nothing_from_the_next(void **state)
+TEST_ON(a_release_sent_twice_takes_nothing_from_the_next, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     dibs_runtime *holder = open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS});
     process *agent;
@@ -434,9 +423,8 @@ static void cut_next_ask(fixture *f, struct cut_waiter *c, const queue_entry *en
     script_server_await_fired(c->net, fired);
 }
 
-static void a_waiter_whose_ask_was_cut_keeps_its_place(void **state)
+TEST_ON(a_waiter_whose_ask_was_cut_keeps_its_place, fixture *f)
 {
-    fixture *f = *state;
     queue_entry before;
     queue_entry after;
 
@@ -465,9 +453,8 @@ static bool has_another_token(void *arg)
 }
 
 /* What the waiter has sent may still arrive: so its token is retired, and the entry is removed. */
-static void a_cut_waiter_without_the_right_to_kill_gets_a_new_token(void **state)
+TEST_ON(a_cut_waiter_without_the_right_to_kill_gets_a_new_token, fixture *f)
 {
-    fixture *f = *state;
     queue_entry before;
 
     fixture_open(f, LONG_LEASE_MS);
@@ -479,9 +466,8 @@ static void a_cut_waiter_without_the_right_to_kill_gets_a_new_token(void **state
     end_cut_waiter(f, &c);
 }
 
-static void a_full_server_still_grants(void **state)
+TEST_ON(a_full_server_still_grants, fixture *f)
 {
-    fixture *f = *state;
     process *agents[2];
 
     fixture_open(f, LONG_LEASE_MS);
@@ -507,9 +493,8 @@ static void a_full_server_still_grants(void **state)
  * A distant store: the wait ends in time, and nothing stays in the queue. The link is slow, too: a greeting takes
  * seconds, and so does replacing a connection that broke under the load.
  */
-static void a_wait_ends_in_time_though_the_store_is_slow(void **state)
+TEST_ON(a_wait_ends_in_time_though_the_store_is_slow, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     dibs_runtime *far =
         open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS, .connect_timeout_ms = LIMIT_MS});
@@ -539,9 +524,8 @@ static void a_wait_ends_in_time_though_the_store_is_slow(void **state)
     script_server_stop(net);
 }
 
-static void query_counts_the_waiters(void **state)
+TEST_ON(query_counts_the_waiters, fixture *f)
 {
-    fixture *f = *state;
     process *agents[4];
     dibs_owner owner;
 
@@ -564,9 +548,8 @@ static void query_counts_the_waiters(void **state)
 }
 
 /* All keys of a queue expire, at whatever point all its clients die. */
-static void an_abandoned_queue_expires(void **state)
+TEST_ON(an_abandoned_queue_expires, fixture *f)
 {
-    fixture *f = *state;
     process *agents[4];
 
     f->rt = NULL;
@@ -583,29 +566,4 @@ static void an_abandoned_queue_expires(void **state)
         process_free(agents[i]);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_contended_lock_costs_one_ask_and_one_release),
-        TEST(a_grant_counts_from_its_ask),
-        TEST(a_pushed_lease_never_outlasts_the_stores),
-        TEST(a_push_read_after_its_lease_grants_nothing),
-        TEST(a_push_for_an_older_ask_grants_nothing),
-        TEST(a_push_for_a_concluded_attempt_is_given_back),
-        TEST(nonsense_on_the_channel_changes_nothing),
-        TEST(a_killed_waiter_is_passed_over),
-        TEST(a_stopped_waiter_is_passed_over),
-        TEST(waiters_wait_for_the_lease_of_a_killed_holder),
-        TEST(a_release_sent_twice_takes_nothing_from_the_next),
-        TEST(a_waiter_whose_ask_was_cut_keeps_its_place),
-        TEST(a_cut_waiter_without_the_right_to_kill_gets_a_new_token),
-        TEST(a_full_server_still_grants),
-        TEST(a_wait_ends_in_time_though_the_store_is_slow),
-        TEST(query_counts_the_waiters),
-        TEST(an_abandoned_queue_expires),
-    };
-
-    return cmocka_run_group_tests_name("server grants", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

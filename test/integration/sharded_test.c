@@ -156,9 +156,8 @@ static queue_entry begin_sharded(struct waiting *w)
 
 /* ------------------------------------------------------------------ channels */
 
-static void the_first_grant_of_a_slot_is_published_and_the_next_is_sharded(void **state)
+TEST_ON(the_first_grant_of_a_slot_is_published_and_the_next_is_sharded, fixture *f)
 {
-    fixture *f = *state;
     struct waiting w = waiter(f, f->server->url, "other");
 
     wait_once(&w, 1); /* from now on the runtime's own channel is subscribed */
@@ -176,9 +175,8 @@ static void the_first_grant_of_a_slot_is_published_and_the_next_is_sharded(void 
     dismiss(&w);
 }
 
-static void a_process_that_never_waits_subscribes_to_no_slot(void **state)
+TEST_ON(a_process_that_never_waits_subscribes_to_no_slot, fixture *f)
 {
-    fixture *f = *state;
     long long asked = server_calls(f->server, "ssubscribe");
 
     for (int i = 0; i < 10; i++) {
@@ -201,9 +199,8 @@ static void find_twin(char *name, size_t size)
     } while (dibs__slot_of(key, strlen(key)) != slot);
 }
 
-static void names_in_one_slot_share_a_channel(void **state)
+TEST_ON(names_in_one_slot_share_a_channel, fixture *f)
 {
-    fixture *f = *state;
     char twin[24];
     struct waiting a = waiter(f, f->server->url, "x");
     struct waiting b = {f, a.rt, actor_start(), twin}, c = {f, a.rt, actor_start(), "other"};
@@ -223,10 +220,9 @@ static void names_in_one_slot_share_a_channel(void **state)
     dismiss(&a);
 }
 
-static void a_fair_waiter_is_told_on_the_sharded_channel(void **state)
+TEST_ON(a_fair_waiter_is_told_on_the_sharded_channel, fixture *f)
 {
     static const dibs_lock_options fair = {.flags = DIBS_FAIR};
-    fixture *f = *state;
 
     for (int i = 0; i < 5; i++) {
         struct waiting w = waiter(f, f->server->url, "x");
@@ -253,10 +249,9 @@ static void *take_turns(void *arg)
 }
 
 /* Both kinds of channel stand in one queue at first. */
-static void runtimes_that_contend_are_told_on_their_channels(void **state)
+TEST_ON(runtimes_that_contend_are_told_on_their_channels, fixture *f)
 {
     enum { RUNTIMES = 3, THREADS = 2 };
-    fixture *f = *state;
     dibs_runtime *rts[RUNTIMES];
     pthread_t threads[RUNTIMES * THREADS];
     long long sharded = server_calls(f->server, "spublish");
@@ -282,9 +277,8 @@ static void runtimes_that_contend_are_told_on_their_channels(void **state)
 /* -------------------------------------------------------------------- losses */
 
 /* The server says so to its subscribers when a slot goes away; then it comes back. */
-static void a_waiter_asks_again_when_the_slot_goes_away(void **state)
+TEST_ON(a_waiter_asks_again_when_the_slot_goes_away, fixture *f)
 {
-    fixture *f = *state;
     struct waiting w = waiter(f, f->server->url, "x");
     long long slot = server_integer(f->server, "CLUSTER KEYSLOT lock:x");
 
@@ -303,9 +297,8 @@ static void a_waiter_asks_again_when_the_slot_goes_away(void **state)
     dismiss(&w);
 }
 
-static void a_waiter_whose_connection_breaks_subscribes_again(void **state)
+TEST_ON(a_waiter_whose_connection_breaks_subscribes_again, fixture *f)
 {
-    fixture *f = *state;
     struct waiting w = waiter(f, f->server->url, "x");
 
     wait_once(&w, 1);
@@ -320,9 +313,8 @@ static void a_waiter_whose_connection_breaks_subscribes_again(void **state)
 }
 
 /* The server knows of no subscriber, whatever the waiter believes: until it does, the runtime's own channel is used. */
-static void a_lost_sharded_channel_is_replaced_by_the_runtimes_own(void **state)
+TEST_ON(a_lost_sharded_channel_is_replaced_by_the_runtimes_own, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     struct waiting w = waiter(f, script_server_url(net), "x");
 
@@ -380,7 +372,7 @@ static void with_rights(fixture *f, const struct rights *rights)
     dismiss(&w);
 }
 
-static void missing_channel_rights_cost_no_lock(void **state)
+TEST_ON(missing_channel_rights_cost_no_lock, fixture *f)
 {
     static const struct rights cases[] = {
         {"-spublish", false, true},
@@ -393,27 +385,9 @@ static void missing_channel_rights_cost_no_lock(void **state)
         {"-pubsub", false, false},
         {"-subscribe", false, false},
     };
-    fixture *f = *state;
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         with_rights(f, &cases[i]);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(the_first_grant_of_a_slot_is_published_and_the_next_is_sharded),
-        TEST(a_process_that_never_waits_subscribes_to_no_slot),
-        TEST(names_in_one_slot_share_a_channel),
-        TEST(a_fair_waiter_is_told_on_the_sharded_channel),
-        TEST(runtimes_that_contend_are_told_on_their_channels),
-        TEST(a_waiter_asks_again_when_the_slot_goes_away),
-        TEST(a_waiter_whose_connection_breaks_subscribes_again),
-        TEST(a_lost_sharded_channel_is_replaced_by_the_runtimes_own),
-        TEST(missing_channel_rights_cost_no_lock),
-    };
-
-    return cmocka_run_group_tests(tests, start, stop);
-}
+TESTS_OF(setup, teardown, start, stop)

@@ -112,7 +112,7 @@ static void expect_writer_behind(struct scene *s)
 
 /* ---------------------------------------------------------------- nothing is lost */
 
-static void sharers_and_waiters_go_on_after_a_restart(void **state)
+TEST(sharers_and_waiters_go_on_after_a_restart)
 {
     struct scene s = begin_scene(state, PERSISTENT);
     uint64_t fences[READERS];
@@ -150,7 +150,7 @@ static void sharers_and_waiters_go_on_after_a_restart(void **state)
  * The snapshot shows another owner, and the readers in the queue. The readers have the lock by now: their leases take
  * the owner's place. Then an ask serves the queue, which must neither let them in once more, nor end what they hold.
  */
-static void sharers_take_the_place_of_an_owner_of_a_snapshot(void **state)
+TEST(sharers_take_the_place_of_an_owner_of_a_snapshot)
 {
     struct scene s = begin_scene(state, NULL);
 
@@ -177,7 +177,7 @@ static void sharers_take_the_place_of_an_owner_of_a_snapshot(void **state)
 }
 
 /* The snapshot shows sharers that have left since, one or more. The exclusive holder keeps the lock. */
-static void a_writer_takes_the_place_of_sharers_of_a_snapshot(void **state)
+TEST(a_writer_takes_the_place_of_sharers_of_a_snapshot)
 {
     for (int ghosts = 1; ghosts <= READERS; ghosts++) {
         struct scene s = begin_scene(state, NULL);
@@ -203,7 +203,7 @@ static void a_writer_takes_the_place_of_sharers_of_a_snapshot(void **state)
 }
 
 /* The snapshot shows a sharer with a short lease that has left since, beside others, but not the one that came last. */
-static void a_sharer_of_a_snapshot_stays_no_longer_than_its_lease(void **state)
+TEST(a_sharer_of_a_snapshot_stays_no_longer_than_its_lease)
 {
     const dibs_lock_options brief = {.flags = DIBS_SHARED, .lease_ms = SAFE_LEASE_MS};
     struct scene s = begin_scene(state, NULL);
@@ -221,9 +221,8 @@ static void a_sharer_of_a_snapshot_stays_no_longer_than_its_lease(void **state)
 }
 
 /* The server kept the last fence, and lost who shared the lock. */
-static void the_newest_sharer_is_shown_though_it_has_the_last_fence(void **state)
+TEST_ON(the_newest_sharer_is_shown_though_it_has_the_last_fence, fixture *f)
 {
-    fixture *f = *state;
     const char *token = "dibs:t~0";
 
     fixture_open(f, LONG_LEASE_MS);
@@ -238,17 +237,4 @@ static void the_newest_sharer_is_shown_though_it_has_the_last_fence(void **state
     assert_status(DIBS_OK, dibs_force_unlock(f->rt, "x", token));
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(sharers_and_waiters_go_on_after_a_restart),
-        TEST(sharers_take_the_place_of_an_owner_of_a_snapshot),
-        TEST(a_writer_takes_the_place_of_sharers_of_a_snapshot),
-        TEST(a_sharer_of_a_snapshot_stays_no_longer_than_its_lease),
-        TEST(the_newest_sharer_is_shown_though_it_has_the_last_fence),
-    };
-
-    return cmocka_run_group_tests_name("shared_restart", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

@@ -23,10 +23,8 @@ static dibs_status share(dibs_runtime *rt, const char *name, int64_t wait_ms, ui
 
 /* ----------------------------------------------------------------- arguments */
 
-static void a_limit_needs_dibs_shared(void **state)
+TEST_ON(a_limit_needs_dibs_shared, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open(f, 0);
     assert_status(DIBS_INVALID, dibs_lock_with(f->rt, "x", 0, &(dibs_lock_options){.limit = 1}));
     assert_true(strstr(dibs_last_error(), "limit") != NULL);
@@ -39,10 +37,8 @@ static void a_limit_needs_dibs_shared(void **state)
 
 /* ----------------------------------------------------------------- re-entries */
 
-static void a_sharer_re_enters_only_shared(void **state)
+TEST_ON(a_sharer_re_enters_only_shared, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, share(f->rt, "x", 0, 0));
     assert_true(hold_of(f->rt, "x").shared);
@@ -63,10 +59,8 @@ static void a_sharer_re_enters_only_shared(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
 }
 
-static void a_writer_re_enters_either_way_and_stays_alone(void **state)
+TEST_ON(a_writer_re_enters_either_way_and_stays_alone, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open(f, LONG_LEASE_MS);
     dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
@@ -86,10 +80,9 @@ static void a_writer_re_enters_either_way_and_stays_alone(void **state)
 /* ------------------------------------------------------------ tokens, sharers */
 
 /* By its token the thread finds itself among others. */
-static void a_holder_knows_its_token(void **state)
+TEST_ON(a_holder_knows_its_token, fixture *f)
 {
     char token[sizeof((dibs_owner *)0)->token];
-    fixture *f = *state;
     dibs_sharer out[3];
     dibs_hold hold;
     size_t count;
@@ -125,10 +118,9 @@ static void close_it(void *rt)
     dibs_close(rt);
 }
 
-static void sharing_refuses_wrong_arguments(void **state)
+TEST_ON(sharing_refuses_wrong_arguments, fixture *f)
 {
     char token[sizeof((dibs_owner *)0)->token];
-    fixture *f = *state;
     dibs_sharer out[1];
     size_t count = 99;
 
@@ -160,9 +152,8 @@ static void sharing_refuses_wrong_arguments(void **state)
 enum { READERS = 4 };
 
 /* The readers belong to one process and to two. */
-static void readers_share_and_a_writer_waits_for_all(void **state)
+TEST_ON(readers_share_and_a_writer_waits_for_all, fixture *f)
 {
-    fixture *f = *state;
     actor *readers[READERS], *writer = actor_start(), *late = actor_start();
     dibs_runtime *second;
     uint64_t fence = 0;
@@ -203,9 +194,8 @@ static void readers_share_and_a_writer_waits_for_all(void **state)
 }
 
 /* One script lets all of them in, and each is told at once: the waits have no limit. */
-static void all_readers_are_let_in_when_a_writer_leaves(void **state)
+TEST_ON(all_readers_are_let_in_when_a_writer_leaves, fixture *f)
 {
-    fixture *f = *state;
     actor *readers[READERS];
     dibs_runtime *second;
 
@@ -228,11 +218,10 @@ static void all_readers_are_let_in_when_a_writer_leaves(void **state)
     dibs_close(second);
 }
 
-static void a_semaphore_grants_no_more_than_its_permits(void **state)
+TEST_ON(a_semaphore_grants_no_more_than_its_permits, fixture *f)
 {
     enum { PERMITS = 3 };
     const dibs_lock_options permit = {.flags = DIBS_SHARED | DIBS_FAIR, .limit = PERMITS};
-    fixture *f = *state;
     actor *workers[PERMITS + 1];
 
     fixture_open(f, LONG_LEASE_MS);
@@ -254,9 +243,8 @@ static void a_semaphore_grants_no_more_than_its_permits(void **state)
 }
 
 /* A thread that gives up leaves nothing, and those behind it do not wait for it. */
-static void a_writer_that_gives_up_lets_readers_in(void **state)
+TEST_ON(a_writer_that_gives_up_lets_readers_in, fixture *f)
 {
-    fixture *f = *state;
     actor *writer = actor_start(), *reader = actor_start();
 
     fixture_open(f, LONG_LEASE_MS);
@@ -285,9 +273,8 @@ static bool set_nx(server *s)
     return set;
 }
 
-static void a_foreign_client_finds_the_key_as_long_as_anybody_shares(void **state)
+TEST_ON(a_foreign_client_finds_the_key_as_long_as_anybody_shares, fixture *f)
 {
-    fixture *f = *state;
     actor *a = actor_start();
 
     fixture_open(f, LONG_LEASE_MS);
@@ -312,9 +299,8 @@ static void a_foreign_client_finds_the_key_as_long_as_anybody_shares(void **stat
 }
 
 /* Sharers whose key was deleted have no part in the lock any more. */
-static void a_key_that_was_deleted_takes_its_sharers_along(void **state)
+TEST_ON(a_key_that_was_deleted_takes_its_sharers_along, fixture *f)
 {
-    fixture *f = *state;
     actor *a = actor_start();
 
     fixture_open(f, LONG_LEASE_MS);
@@ -331,9 +317,8 @@ static void a_key_that_was_deleted_takes_its_sharers_along(void **state)
 
 /* -------------------------------------------------------- leases and losses */
 
-static void each_sharers_lease_is_renewed_and_extended_by_itself(void **state)
+TEST_ON(each_sharers_lease_is_renewed_and_extended_by_itself, fixture *f)
 {
-    fixture *f = *state;
     actor *a = actor_start();
     dibs_hold hold;
 
@@ -353,34 +338,9 @@ static void each_sharers_lease_is_renewed_and_extended_by_itself(void **state)
     actor_end(a);
 }
 
-static bool has_one_sharer(void *arg)
-{
-    return owner_of(arg, "x").sharers == 1;
-}
-
-/* The holder counts the lease from before its ask, so it ends a little sooner than in the store. */
-static void a_sharers_fixed_lease_ends_and_the_others_go_on(void **state)
-{
-    const dibs_lock_options brief = {.flags = DIBS_SHARED | DIBS_FIXED_LEASE, .lease_ms = 200};
-    fixture *f = *state;
-    actor *a = actor_start();
-
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, actor_lock_with(a, f->rt, "x", 0, &shared));
-    /* A grant that takes longer than the lease is given back, and the lock is asked for again. */
-    assert_status(DIBS_OK, dibs_lock_with(f->rt, "x", LIMIT_MS, &brief));
-    await_lost(f->rt, "x");
-    assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
-    assert_status(DIBS_OK, actor_check(a, f->rt, "x"));
-    assert_that(wait_until(has_one_sharer, f->rt, LIMIT_MS), "the other lease does not end in the store");
-    assert_status(DIBS_OK, actor_unlock(a, f->rt, "x"));
-    actor_end(a);
-}
-
 /* As those of a lock that is held alone do. */
-static void sharers_leases_are_renewed_and_extended_on_a_full_server(void **state)
+TEST_ON(sharers_leases_are_renewed_and_extended_on_a_full_server, fixture *f)
 {
-    fixture *f = *state;
     actor *a = actor_start();
 
     fixture_open(f, SAFE_LEASE_MS);
@@ -397,10 +357,8 @@ static void sharers_leases_are_renewed_and_extended_on_a_full_server(void **stat
     actor_end(a);
 }
 
-static void a_release_on_a_full_server_lets_those_in_who_wait_to_share(void **state)
+TEST_ON(a_release_on_a_full_server_lets_those_in_who_wait_to_share, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open(f, LONG_LEASE_MS);
     dibs_task *readers[2] = {task_of_runtime(f->rt), task_of_runtime(f->rt)};
     dibs_queue *q = queue_new();
@@ -420,6 +378,29 @@ static void a_release_on_a_full_server_lets_those_in_who_wait_to_share(void **st
     for (int i = 0; i < 2; i++)
         dibs_task_free(readers[i]);
     dibs_queue_free(q);
+}
+
+static bool has_one_sharer(void *arg)
+{
+    return owner_of(arg, "x").sharers == 1;
+}
+
+/* The holder counts the lease from before its ask, so it ends a little sooner than in the store. */
+TEST_ON(a_sharers_fixed_lease_ends_and_the_others_go_on, fixture *f)
+{
+    const dibs_lock_options brief = {.flags = DIBS_SHARED | DIBS_FIXED_LEASE, .lease_ms = 200};
+    actor *a = actor_start();
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, actor_lock_with(a, f->rt, "x", 0, &shared));
+    /* A grant that takes longer than the lease is given back, and the lock is asked for again. */
+    assert_status(DIBS_OK, dibs_lock_with(f->rt, "x", LIMIT_MS, &brief));
+    await_lost(f->rt, "x");
+    assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
+    assert_status(DIBS_OK, actor_check(a, f->rt, "x"));
+    assert_that(wait_until(has_one_sharer, f->rt, LIMIT_MS), "the other lease does not end in the store");
+    assert_status(DIBS_OK, actor_unlock(a, f->rt, "x"));
+    actor_end(a);
 }
 
 struct couple {
@@ -444,7 +425,7 @@ static bool have_taken_the_dead_out(void *arg)
 }
 
 /* Otherwise the entries of killed sharers would accumulate as long as the lock is shared without a break. */
-static void newcomers_remove_dead_sharers(void **state)
+TEST(newcomers_remove_dead_sharers)
 {
     struct couple couple = {*state, actor_start()};
     dibs_runtime *rt;
@@ -473,10 +454,9 @@ static void share_beside_dead(fixture *f, actor *other, int dead)
 }
 
 /* More than a script takes out at a time. */
-static void many_dead_sharers_do_not_keep_the_lock(void **state)
+TEST_ON(many_dead_sharers_do_not_keep_the_lock, fixture *f)
 {
     enum { DEAD = 1700 };
-    fixture *f = *state;
     actor *other = actor_start();
 
     share_beside_dead(f, other, DEAD);
@@ -488,10 +468,9 @@ static void many_dead_sharers_do_not_keep_the_lock(void **state)
 }
 
 /* It was not counted any more, though its entry was still there. */
-static void a_dead_sharer_that_is_taken_out_takes_no_other_along(void **state)
+TEST_ON(a_dead_sharer_that_is_taken_out_takes_no_other_along, fixture *f)
 {
     enum { DEAD = 1200 };
-    fixture *f = *state;
     actor *other = actor_start();
 
     share_beside_dead(f, other, DEAD);
@@ -512,9 +491,8 @@ static bool x_is_taken(void *server_of_x)
  * The answer to the ask of the first sharer is lost. Before it asks again, the server loses the fence, and another
  * comes to share the lock.
  */
-static void a_sharer_that_asks_again_has_a_fence_though_the_server_lost_it(void **state)
+TEST_ON(a_sharer_that_asks_again_has_a_fence_though_the_server_lost_it, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     dibs_runtime *far = open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS});
     actor *asker = actor_start(), *other = actor_start();
@@ -548,9 +526,8 @@ static bool has_result(void *arg)
  * Two share the lock; the one with the longer lease leaves after the waiter has asked, and the other is dead by then.
  * The waiter's own lease is so long that it would not ask again before the end of the test.
  */
-static void a_waiter_comes_again_when_the_first_of_the_leases_is_over(void **state)
+TEST_ON(a_waiter_comes_again_when_the_first_of_the_leases_is_over, fixture *f)
 {
-    fixture *f = *state;
     actor *waiter = actor_start();
     process *team = process_start((const char *const[]){program_path("team"), NULL});
 
@@ -571,10 +548,9 @@ static void a_waiter_comes_again_when_the_first_of_the_leases_is_over(void **sta
 }
 
 /* The server may evict the sorted set. Whoever shares the lock still counts on it. */
-static void nobody_is_let_in_where_it_is_not_known_who_shares(void **state)
+TEST_ON(nobody_is_let_in_where_it_is_not_known_who_shares, fixture *f)
 {
     actor *other = actor_start(), *late = actor_start();
-    fixture *f = *state;
 
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, share(f->rt, "x", 0, 0));
@@ -596,9 +572,8 @@ static bool has_lost(void *arg)
 }
 
 /* All who share are told at once that the key is gone. */
-static void a_deleted_key_is_told_to_all_sharers(void **state)
+TEST_ON(a_deleted_key_is_told_to_all_sharers, fixture *f)
 {
-    fixture *f = *state;
     actor *a = actor_start();
     dibs_runtime *second;
 
@@ -621,9 +596,8 @@ static void a_deleted_key_is_told_to_all_sharers(void **state)
 }
 
 /* The sharer that is forced out is told at once, and no other loses its lock. */
-static void a_forced_unlock_of_one_sharer_is_told_to_it_alone(void **state)
+TEST_ON(a_forced_unlock_of_one_sharer_is_told_to_it_alone, fixture *f)
 {
-    fixture *f = *state;
     actor *a = actor_start();
     dibs_runtime *second;
 
@@ -648,9 +622,8 @@ static void a_forced_unlock_of_one_sharer_is_told_to_it_alone(void **state)
 }
 
 /* The retraction of a waiter changes the key, and the server does not tell the connection that did it. */
-static void a_sharer_that_let_others_in_is_still_told_of_losses(void **state)
+TEST_ON(a_sharer_that_let_others_in_is_still_told_of_losses, fixture *f)
 {
-    fixture *f = *state;
     actor *writer = actor_start(), *reader = actor_start();
     dibs_runtime *second;
 
@@ -681,9 +654,8 @@ static void a_sharer_that_let_others_in_is_still_told_of_losses(void **state)
 }
 
 /* Renewals change the key, and all sharers are told: they look, and change nothing in turn. */
-static void sharers_do_not_renew_because_of_renewals(void **state)
+TEST_ON(sharers_do_not_renew_because_of_renewals, fixture *f)
 {
-    fixture *f = *state;
     actor *a = actor_start();
     dibs_runtime *second;
 
@@ -717,9 +689,8 @@ static bool has_sharers(void *arg)
 }
 
 /* The server forgets everything, twice; then all is as before. */
-static void sharers_restore_their_leases(void **state)
+TEST_ON(sharers_restore_their_leases, fixture *f)
 {
-    fixture *f = *state;
     actor *readers[READERS];
     dibs_runtime *second;
 
@@ -770,10 +741,8 @@ static bool has_renewed(void *arg)
 }
 
 /* No client held the lock exclusively meanwhile, however many shared it and left. */
-static void a_sharer_is_restored_beside_new_sharers(void **state)
+TEST_ON(a_sharer_is_restored_beside_new_sharers, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open(f, LONG_LEASE_MS);
     for (int stay = 0; stay < 2; stay++) {
         process *old = share_and_stop(f);
@@ -795,10 +764,8 @@ static void a_sharer_is_restored_beside_new_sharers(void **state)
 }
 
 /* This holds although after the writer another client shared the lock, and may still do so. */
-static void a_sharer_is_not_restored_after_a_writer(void **state)
+TEST_ON(a_sharer_is_not_restored_after_a_writer, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open(f, LONG_LEASE_MS);
     process *old = share_and_stop(f);
     assert_status(DIBS_OK, share(f->rt, "x", LIMIT_MS, 0));
@@ -821,9 +788,8 @@ static void a_sharer_is_not_restored_after_a_writer(void **state)
 enum { TASKS = 3 };
 
 /* Each task is an owner of its own, also on one thread. */
-static void tasks_share_and_a_writer_waits_for_all(void **state)
+TEST_ON(tasks_share_and_a_writer_waits_for_all, fixture *f)
 {
-    fixture *f = *state;
     dibs_task *readers[TASKS], *writer, *late;
     dibs_hold hold;
 
@@ -873,10 +839,9 @@ static void tasks_share_and_a_writer_waits_for_all(void **state)
     dibs_queue_free(q);
 }
 
-static void several_names_are_shared_together(void **state)
+TEST_ON(several_names_are_shared_together, fixture *f)
 {
     static const char *const names[] = {"b", "a"};
-    fixture *f = *state;
     actor *a = actor_start();
 
     fixture_open(f, LONG_LEASE_MS);
@@ -893,10 +858,8 @@ static void several_names_are_shared_together(void **state)
 }
 
 /* A place in the queue that is given up lets in who waits behind it. */
-static void a_task_that_is_cancelled_keeps_no_reader_out(void **state)
+TEST_ON(a_task_that_is_cancelled_keeps_no_reader_out, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open(f, LONG_LEASE_MS);
     dibs_queue *q = queue_new();
     dibs_task *writer = task_of_runtime(f->rt), *reader = task_of_runtime(f->rt);
@@ -921,9 +884,8 @@ static void a_task_that_is_cancelled_keeps_no_reader_out(void **state)
 
 /* ------------------------------------------------------------- other endings */
 
-static void a_thread_that_ends_gives_its_permit_back(void **state)
+TEST_ON(a_thread_that_ends_gives_its_permit_back, fixture *f)
 {
-    fixture *f = *state;
     actor *a = actor_start();
 
     fixture_open(f, LONG_LEASE_MS);
@@ -935,9 +897,8 @@ static void a_thread_that_ends_gives_its_permit_back(void **state)
     events_await(&f->events, DIBS_EVENT_ORPHANED, "x");
 }
 
-static void a_runtime_that_closes_gives_its_permits_back(void **state)
+TEST_ON(a_runtime_that_closes_gives_its_permits_back, fixture *f)
 {
-    fixture *f = *state;
     actor *a = actor_start();
 
     fixture_open(f, LONG_LEASE_MS);
@@ -964,10 +925,8 @@ static void child_shares_by_itself(dibs_runtime *rt)
     CHILD_WANTS(DIBS_BUSY, dibs_trylock(rt, "x"));
 }
 
-static void a_forked_child_shares_nothing_of_its_parents(void **state)
+TEST_ON(a_forked_child_shares_nothing_of_its_parents, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, share(f->rt, "x", 0, 2));
     run_child(child_shares_by_itself, f->rt);
@@ -976,46 +935,4 @@ static void a_forked_child_shares_nothing_of_its_parents(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_limit_needs_dibs_shared),
-        TEST(a_sharer_re_enters_only_shared),
-        TEST(a_writer_re_enters_either_way_and_stays_alone),
-        TEST(a_holder_knows_its_token),
-        TEST(sharing_refuses_wrong_arguments),
-        TEST(readers_share_and_a_writer_waits_for_all),
-        TEST(all_readers_are_let_in_when_a_writer_leaves),
-        TEST(a_semaphore_grants_no_more_than_its_permits),
-        TEST(a_writer_that_gives_up_lets_readers_in),
-        TEST(a_foreign_client_finds_the_key_as_long_as_anybody_shares),
-        TEST(a_key_that_was_deleted_takes_its_sharers_along),
-        TEST(each_sharers_lease_is_renewed_and_extended_by_itself),
-        TEST(sharers_leases_are_renewed_and_extended_on_a_full_server),
-        TEST(a_release_on_a_full_server_lets_those_in_who_wait_to_share),
-        TEST(a_sharers_fixed_lease_ends_and_the_others_go_on),
-        TEST(newcomers_remove_dead_sharers),
-        TEST(many_dead_sharers_do_not_keep_the_lock),
-        TEST(a_dead_sharer_that_is_taken_out_takes_no_other_along),
-        TEST(a_sharer_that_asks_again_has_a_fence_though_the_server_lost_it),
-        TEST(a_waiter_comes_again_when_the_first_of_the_leases_is_over),
-        TEST(nobody_is_let_in_where_it_is_not_known_who_shares),
-        TEST(a_deleted_key_is_told_to_all_sharers),
-        TEST(a_forced_unlock_of_one_sharer_is_told_to_it_alone),
-        TEST(a_sharer_that_let_others_in_is_still_told_of_losses),
-        TEST(sharers_do_not_renew_because_of_renewals),
-        TEST(sharers_restore_their_leases),
-        TEST(a_sharer_is_restored_beside_new_sharers),
-        TEST(a_sharer_is_not_restored_after_a_writer),
-        TEST(tasks_share_and_a_writer_waits_for_all),
-        TEST(several_names_are_shared_together),
-        TEST(a_task_that_is_cancelled_keeps_no_reader_out),
-        TEST(a_thread_that_ends_gives_its_permit_back),
-        TEST(a_runtime_that_closes_gives_its_permits_back),
-        TEST(a_forked_child_shares_nothing_of_its_parents),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

@@ -34,9 +34,8 @@ static void handle(int signal, void (*function)(int))
     assert_int_equal(sigaction(signal, &action, NULL), 0);
 }
 
-static void broken_connections_raise_no_sigpipe(void **state)
+TEST_ON(broken_connections_raise_no_sigpipe, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path, .tcp = true});
     dibs_config config = {.lease_ms = LONG_LEASE_MS, .renew_ms = 20, .outage_ms = 100};
     dibs_runtime *rt = open_url(script_server_url(net), &config);
@@ -102,9 +101,8 @@ static int calls_under_signals(dibs_runtime *rt, dibs_runtime *second)
     return wrong;
 }
 
-static void calls_never_fail_with_eintr(void **state)
+TEST_ON(calls_never_fail_with_eintr, fixture *f)
 {
-    fixture *f = *state;
     dibs_runtime *second;
     dibs_runtime *third = NULL;
     int wrong = 0;
@@ -169,9 +167,8 @@ static void *lock_in_a_loop(void *arg)
  * Each thread gets a signal every millisecond, while it waits in the process, fairly, or in the store's queue, and
  * while it is granted.
  */
-static void waiting_calls_never_fail_with_eintr(void **state)
+TEST_ON(waiting_calls_never_fail_with_eintr, fixture *f)
 {
-    fixture *f = *state;
     struct pestered all[PESTERED];
     atomic_bool stop = false;
     atomic_int inside = 0, wrong = 0;
@@ -208,10 +205,9 @@ static void waiting_calls_never_fail_with_eintr(void **state)
 }
 
 /* What the program does about SIGPIPE, and which signals it blocks, stays as it was. */
-static void signal_dispositions_and_masks_stay_unchanged(void **state)
+TEST_ON(signal_dispositions_and_masks_stay_unchanged, fixture *f)
 {
     static void (*const ways[])(int) = {SIG_DFL, SIG_IGN, count_pipe_signal};
-    fixture *f = *state;
 
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         struct sigaction action;
@@ -237,16 +233,4 @@ static void signal_dispositions_and_masks_stay_unchanged(void **state)
     handle(SIGPIPE, SIG_DFL);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(broken_connections_raise_no_sigpipe),
-        TEST(calls_never_fail_with_eintr),
-        TEST(waiting_calls_never_fail_with_eintr),
-        TEST(signal_dispositions_and_masks_stay_unchanged),
-    };
-
-    return cmocka_run_group_tests_name("signals", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

@@ -46,9 +46,8 @@ static bool another_waits(void *arg)
 /* ---------------------------------------------------------------- a snapshot */
 
 /* The snapshot shows another process as the owner, and the holder, if it waited then, in the queue. */
-static void an_owner_of_a_snapshot_that_released_since_gives_way(void **state)
+TEST_ON(an_owner_of_a_snapshot_that_released_since_gives_way, fixture *f)
 {
-    fixture *f = *state;
     process *ghost = agent_start(f->server->url, LONG_LEASE_MS), *holder = agent_start(f->server->url, LONG_LEASE_MS);
     process *waiter = agent_start(f->server->url, LONG_LEASE_MS);
     char token[256];
@@ -83,9 +82,8 @@ static void an_owner_of_a_snapshot_that_released_since_gives_way(void **state)
 }
 
 /* The snapshot shows the lock as it was when the holder had it before, with the same fence: it is locked again. */
-static void an_earlier_hold_of_the_same_process_gives_way(void **state)
+TEST_ON(an_earlier_hold_of_the_same_process_gives_way, fixture *f)
 {
-    fixture *f = *state;
     process *holder = agent_start(f->server->url, LONG_LEASE_MS);
     int64_t limit = now_ms() + LIMIT_MS;
     uint64_t earlier, fence;
@@ -113,9 +111,8 @@ static void an_earlier_hold_of_the_same_process_gives_way(void **state)
 }
 
 /* The server's clock was behind when it granted the lock again: the smaller fence loses, and its holder is told. */
-static void an_owner_with_a_smaller_fence_is_told_of_its_loss(void **state)
+TEST_ON(an_owner_with_a_smaller_fence_is_told_of_its_loss, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     process *holder = agent_start(script_server_url(net), LONG_LEASE_MS), *later;
     char token[256];
@@ -166,7 +163,7 @@ static long long renew(server *s, const struct fact *fact)
     return result;
 }
 
-static void only_an_older_dibs_owner_gives_way(void **state)
+TEST(only_an_older_dibs_owner_gives_way)
 {
     static const struct fact facts[] = {
         {OLD, "76", "0", NULL, 2},       {OLD, "1", "0", NULL, 2},
@@ -206,16 +203,4 @@ static void only_an_older_dibs_owner_gives_way(void **state)
     server_do(s, "FLUSHALL");
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(an_owner_of_a_snapshot_that_released_since_gives_way),
-        TEST(an_earlier_hold_of_the_same_process_gives_way),
-        TEST(an_owner_with_a_smaller_fence_is_told_of_its_loss),
-        TEST(only_an_older_dibs_owner_gives_way),
-    };
-
-    return cmocka_run_group_tests_name("snapshot", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

@@ -292,10 +292,8 @@ static void play_all(fixture *f, const char *url)
     dibs_close(play.other);
 }
 
-static void calls_over_a_unix_socket_fit_the_smallest_stack(void **state)
+TEST_ON(calls_over_a_unix_socket_fit_the_smallest_stack, fixture *f)
 {
-    fixture *f = *state;
-
     play_all(f, f->server->url);
 }
 
@@ -310,10 +308,8 @@ static int setup_tcp(void **state)
     return result;
 }
 
-static void calls_over_tcp_fit_the_smallest_stack(void **state)
+TEST_WITH(calls_over_tcp_fit_the_smallest_stack, setup_tcp, fixture_teardown_expiring, fixture *f)
 {
-    fixture *f = *state;
-
     play_all(f, f->server->url);
 }
 
@@ -326,12 +322,6 @@ static size_t least_stack(void)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(calls_over_a_unix_socket_fit_the_smallest_stack, fixture_setup,
-                                        fixture_teardown_expiring),
-        cmocka_unit_test_setup_teardown(calls_over_tcp_fit_the_smallest_stack, setup_tcp, fixture_teardown_expiring),
-    };
-
     stack_size = argc > 1 ? strtoul(argv[1], NULL, 10) : least_stack(); /* a number: to measure what is needed */
-    return cmocka_run_group_tests_name("stack", tests, NULL, NULL);
+    return test_run_all(fixture_setup, fixture_teardown_expiring, NULL, NULL);
 }

@@ -96,9 +96,8 @@ static void await_all_connections(fixture *f, process *team)
 }
 
 /* Many threads share few connections: besides the thread that reads, others wake up after their deadline. */
-static void a_stopped_process_loses_no_call_and_no_connection(void **state)
+TEST_ON(a_stopped_process_loses_no_call_and_no_connection, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     process *team = process_start((const char *const[]){program_path("team"), NULL});
 
@@ -116,12 +115,4 @@ static void a_stopped_process_loses_no_call_and_no_connection(void **state)
     script_server_stop(net);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_stopped_process_loses_no_call_and_no_connection, fixture_setup,
-                                        fixture_teardown),
-    };
-
-    return cmocka_run_group_tests_name("stopped", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

@@ -14,7 +14,7 @@ static void warm_up(struct world *w, struct seat *seat)
 }
 
 /* One thread has three stores work at the same time. */
-static void requests_begun_at_several_stores_finish_at_each(struct world *w)
+TEST_ON_STORES(requests_begun_at_several_stores_finish_at_each, struct world *w)
 {
     struct seat *seats[SEATS] = {sit(w, 0), sit(w, 1), sit(w, 1)};
     static const char *const names[SEATS] = {"x", "x", "y"};
@@ -50,7 +50,7 @@ static void requests_begun_at_several_stores_finish_at_each(struct world *w)
 }
 
 /* For operations of these kinds, finish does everything, in every store. */
-static void an_operation_that_sends_nothing_at_first_may_be_begun(struct world *w)
+TEST_ON_STORES(an_operation_that_sends_nothing_at_first_may_be_begun, struct world *w)
 {
     struct seat *seat = sit(w, 0);
     struct dibs__attempt attempt = attempt_for(w, "x", false);
@@ -66,7 +66,7 @@ static void an_operation_that_sends_nothing_at_first_may_be_begun(struct world *
 }
 
 /* A thread that awaited the reply finishes without waiting, also when the deadline is over. */
-static void an_awaited_reply_is_finished_past_its_deadline(struct world *w)
+TEST_ON_STORES(an_awaited_reply_is_finished_past_its_deadline, struct world *w)
 {
     struct seat *seat = sit(w, 0);
     const struct dibs__store_ops *ops = seat->store->ops;
@@ -100,7 +100,7 @@ static void an_awaited_reply_is_finished_past_its_deadline(struct world *w)
 }
 
 /* Requests that one thread has begun and does not wait for do not hold up other threads on the same connections. */
-static void a_begun_request_holds_nobody_up(struct world *w)
+TEST_ON_STORES(a_begun_request_holds_nobody_up, struct world *w)
 {
     struct seat *seat = sit(w, 0);
     const struct dibs__store_ops *ops = seat->store->ops;
@@ -132,7 +132,7 @@ static bool has_x(void *arg)
  * The common deadline passes while the thread waits for the first store; the reply of the second has arrived and is
  * taken.
  */
-static void a_store_that_hangs_costs_no_other_its_reply(struct world *w)
+TEST_ON_STORES(a_store_that_hangs_costs_no_other_its_reply, struct world *w)
 {
     struct seat *hangs = sit(w, 0), *serves = sit(w, 1);
     struct dibs__attempt lost = attempt_for(w, "x", false), got = attempt_for(w, "x", false);
@@ -166,7 +166,7 @@ static void a_store_that_hangs_costs_no_other_its_reply(struct world *w)
 }
 
 /* begin sends nothing and does not wait; finish connects. */
-static void finish_does_everything_where_no_connection_is_open(struct world *w)
+TEST_ON_STORES(finish_does_everything_where_no_connection_is_open, struct world *w)
 {
     struct seat *seat = sit_by(w, 0, (struct dibs__store_config){.url = NULL}, seat_open_unconnected);
     const struct dibs__store_ops *ops = seat->store->ops;
@@ -181,7 +181,7 @@ static void finish_does_everything_where_no_connection_is_open(struct world *w)
     assert_status(DIBS_OK, release(seat, "x", attempt.token));
 }
 
-static void a_begun_request_outlives_its_connection(struct world *w)
+TEST_ON_STORES(a_begun_request_outlives_its_connection, struct world *w)
 {
     struct seat *seat = sit(w, 0);
     const struct dibs__store_ops *ops = seat->store->ops;
@@ -213,15 +213,5 @@ static void a_begun_request_outlives_its_connection(struct world *w)
 
 int main(void)
 {
-    static const struct store_case cases[] = {
-        CASE(requests_begun_at_several_stores_finish_at_each),
-        CASE(an_operation_that_sends_nothing_at_first_may_be_begun),
-        CASE(an_awaited_reply_is_finished_past_its_deadline),
-        CASE(a_begun_request_holds_nobody_up),
-        CASE(a_store_that_hangs_costs_no_other_its_reply),
-        CASE(finish_does_everything_where_no_connection_is_open),
-        CASE(a_begun_request_outlives_its_connection),
-    };
-
-    return run_cases(cases, sizeof cases / sizeof cases[0]);
+    return run_cases();
 }

@@ -289,16 +289,29 @@ static inline void expect_free(struct seat *seat, const char *name)
 
 /* ----------------------------------------------------------------- the table */
 
-struct store_case {
+#define CASES_MAX 40
+
+static struct store_case {
     const char *name;
     test_case *run;
-};
+} cases[CASES_MAX];
+static size_t cases_count;
 
-#define CASE(name)                                                                                                     \
+static inline void add_case(const char *name, test_case *run)
+{
+    if (cases_count == CASES_MAX)
+        abort();
+    cases[cases_count++] = (struct store_case){name, run};
+}
+
+/* A test against every store; main has to return run_cases(). */
+#define TEST_ON_STORES(name, parameter)                                                                                \
+    static void name(parameter);                                                                                       \
+    __attribute__((constructor)) static void add_##name(void)                                                          \
     {                                                                                                                  \
-#name, name                                                                                                    \
-    }
-#define CASES_MAX 40
+        add_case(#name, name);                                                                                         \
+    }                                                                                                                  \
+    static void name(parameter)
 
 /* One case at one store. */
 struct run {
@@ -351,20 +364,18 @@ static inline int teardown(void **state)
 }
 
 /* Runs each case against every store; returns what main is to return. */
-static inline int run_cases(const struct store_case *cases, size_t count)
+static inline int run_cases(void)
 {
     static struct CMUnitTest tests[KINDS * CASES_MAX];
     static char names[KINDS * CASES_MAX][128];
     static struct run runs[KINDS * CASES_MAX];
 
-    if (count > CASES_MAX)
-        abort();
-    for (size_t i = 0; i < KINDS * count; i++) {
-        runs[i] = (struct run){&kinds[i / count], &cases[i % count]};
+    for (size_t i = 0; i < KINDS * cases_count; i++) {
+        runs[i] = (struct run){&kinds[i / cases_count], &cases[i % cases_count]};
         snprintf(names[i], sizeof names[i], "%s: %s", runs[i].kind->name, runs[i].run_case->name);
         tests[i] = (struct CMUnitTest){names[i], run_case, setup, teardown, &runs[i]};
     }
-    return _cmocka_run_group_tests("tests", tests, KINDS * count, NULL, stop_clusters);
+    return _cmocka_run_group_tests("tests", tests, KINDS * cases_count, NULL, stop_clusters);
 }
 
 struct queueing {

@@ -61,7 +61,7 @@ static void expect_had(struct seat *seat, struct dibs__attempt *attempt)
 
 /* ------------------------------------------------------------------- cases */
 
-static void any_number_may_share_and_no_writer_gets_in(struct world *w)
+TEST_ON_STORES(any_number_may_share_and_no_writer_gets_in, struct world *w)
 {
     struct seat *seat = sit(w, 0), *other = sit(w, 0);
     struct dibs__attempt first = share_for(w, "x", false, 0), second = share_for(w, "x", false, 0),
@@ -82,7 +82,7 @@ static void any_number_may_share_and_no_writer_gets_in(struct world *w)
     expect_free(seat, "x");
 }
 
-static void a_sharers_fence_is_larger_than_the_last_writers(struct world *w)
+TEST_ON_STORES(a_sharers_fence_is_larger_than_the_last_writers, struct world *w)
 {
     struct seat *seat = sit(w, 0);
     struct dibs__attempt alone = attempt_for(w, "x", false), first = share_for(w, "x", false, 0),
@@ -99,7 +99,7 @@ static void a_sharers_fence_is_larger_than_the_last_writers(struct world *w)
     give_back(seat, &last);
 }
 
-static void no_more_than_the_limit_share_a_lock(struct world *w)
+TEST_ON_STORES(no_more_than_the_limit_share_a_lock, struct world *w)
 {
     if (is_quorum(w)) /* majorities can't count */
         return;
@@ -128,7 +128,7 @@ static void no_more_than_the_limit_share_a_lock(struct world *w)
     expect_free(seat, "x");
 }
 
-static void a_sharer_that_asks_again_is_told_so(struct world *w)
+TEST_ON_STORES(a_sharer_that_asks_again_is_told_so, struct world *w)
 {
     struct seat *seat = sit(w, 0);
     struct dibs__attempt attempt = share_for(w, "x", false, 1), other = share_for(w, "x", false, 1);
@@ -144,7 +144,7 @@ static void a_sharer_that_asks_again_is_told_so(struct world *w)
     assert_status(DIBS_NOT_HELD, release(seat, "x", attempt.token));
 }
 
-static void a_sharer_does_not_pass_a_waiting_writer(struct world *w)
+TEST_ON_STORES(a_sharer_does_not_pass_a_waiting_writer, struct world *w)
 {
     if (is_quorum(w)) /* there is no common queue */
         return;
@@ -169,7 +169,7 @@ static void a_sharer_does_not_pass_a_waiting_writer(struct world *w)
     give_back(seat, &later);
 }
 
-static void all_waiting_sharers_are_let_in_together(struct world *w)
+TEST_ON_STORES(all_waiting_sharers_are_let_in_together, struct world *w)
 {
     struct seat *seat = sit(w, 0), *other = sit(w, 0);
     struct dibs__attempt alone = attempt_for(w, "x", false), sharers[3], last = attempt_for(w, "x", true),
@@ -209,7 +209,7 @@ static void all_waiting_sharers_are_let_in_together(struct world *w)
     give_back(seat, &behind);
 }
 
-static void a_waiter_gets_the_first_permit_given_back(struct world *w)
+TEST_ON_STORES(a_waiter_gets_the_first_permit_given_back, struct world *w)
 {
     if (is_quorum(w)) /* there is no common queue */
         return;
@@ -236,7 +236,7 @@ static void a_waiter_gets_the_first_permit_given_back(struct world *w)
 }
 
 /* The waiters behind waited only for the writer, which gives up. */
-static void a_writer_that_gives_up_lets_the_waiters_behind_it_in(struct world *w)
+TEST_ON_STORES(a_writer_that_gives_up_lets_the_waiters_behind_it_in, struct world *w)
 {
     if (is_quorum(w)) /* there is no common queue */
         return;
@@ -268,7 +268,7 @@ static struct dibs__renewal renewal_of(const struct dibs__attempt *attempt, uint
                                   .extension = lease_ms != LEASE_MS};
 }
 
-static void each_sharer_has_a_lease_of_its_own(struct world *w)
+TEST_ON_STORES(each_sharer_has_a_lease_of_its_own, struct world *w)
 {
     struct seat *seat = sit(w, 0);
     struct dibs__attempt first = share_for(w, "x", false, 0), second = share_for(w, "x", false, 0),
@@ -313,7 +313,7 @@ static bool is_granted(void *arg)
 }
 
 /* This holds although the others renew theirs. */
-static void the_permit_of_a_dead_sharer_is_free_when_its_lease_is_over(struct world *w)
+TEST_ON_STORES(the_permit_of_a_dead_sharer_is_free_when_its_lease_is_over, struct world *w)
 {
     if (is_quorum(w)) /* majorities can't count */
         return;
@@ -349,7 +349,7 @@ static bool are_two_seen(void *arg)
     return look(arg, "x").sharers == 2;
 }
 
-static void a_writer_gets_the_lock_when_a_dead_sharers_lease_is_over(struct world *w)
+TEST_ON_STORES(a_writer_gets_the_lock_when_a_dead_sharers_lease_is_over, struct world *w)
 {
     struct seat *seat = sit(w, 0);
     struct dibs__attempt lives = share_for(w, "x", false, 0), dead = share_for(w, "x", false, 0),
@@ -369,7 +369,7 @@ static void a_writer_gets_the_lock_when_a_dead_sharers_lease_is_over(struct worl
     end_dead(seat, &dead);
 }
 
-static void a_look_shows_the_newest_sharer(struct world *w)
+TEST_ON_STORES(a_look_shows_the_newest_sharer, struct world *w)
 {
     struct seat *seat = sit(w, 0);
     struct dibs__attempt first = share_for(w, "x", false, 0), second = share_for(w, "x", false, 0);
@@ -438,7 +438,7 @@ static void expect_sharer(const struct world *w, const dibs_sharer *sharers, siz
     assert_in_range(sharer->remaining_ms, 1, attempt->lease_ms);
 }
 
-static void sharers_are_listed_newest_first(struct world *w)
+TEST_ON_STORES(sharers_are_listed_newest_first, struct world *w)
 {
     struct seat *seat = sit(w, 0);
     struct dibs__attempt attempts[3], alone = attempt_for(w, "x", false);
@@ -486,7 +486,7 @@ static bool is_forgotten(void *arg)
     return true;
 }
 
-static void a_dead_sharer_is_not_listed(struct world *w)
+TEST_ON_STORES(a_dead_sharer_is_not_listed, struct world *w)
 {
     struct seat *seat = sit(w, 0);
     struct dibs__attempt lives = share_for(w, "x", false, 0), dead = share_for(w, "x", false, 0),
@@ -511,7 +511,7 @@ static dibs_status force(struct seat *seat, const char *token)
     return store_force(seat->store, "x", token, seat_deadline());
 }
 
-static void a_forced_unlock_ends_one_sharer_or_all(struct world *w)
+TEST_ON_STORES(a_forced_unlock_ends_one_sharer_or_all, struct world *w)
 {
     struct seat *seat = sit(w, 0), *other = sit(w, 0);
     struct dibs__attempt attempts[3], alone = attempt_for(w, "x", true);
@@ -554,7 +554,7 @@ static bool goes_on(void *context)
     return true;
 }
 
-static void a_walk_finds_shared_locks(struct world *w)
+TEST_ON_STORES(a_walk_finds_shared_locks, struct world *w)
 {
     struct seat *seat = sit(w, 0);
     struct dibs__attempt attempt = share_for(w, "x", false, 0);
@@ -570,24 +570,5 @@ static void a_walk_finds_shared_locks(struct world *w)
 
 int main(void)
 {
-    static const struct store_case cases[] = {
-        CASE(any_number_may_share_and_no_writer_gets_in),
-        CASE(a_sharers_fence_is_larger_than_the_last_writers),
-        CASE(no_more_than_the_limit_share_a_lock),
-        CASE(a_sharer_that_asks_again_is_told_so),
-        CASE(a_sharer_does_not_pass_a_waiting_writer),
-        CASE(all_waiting_sharers_are_let_in_together),
-        CASE(a_waiter_gets_the_first_permit_given_back),
-        CASE(a_writer_that_gives_up_lets_the_waiters_behind_it_in),
-        CASE(each_sharer_has_a_lease_of_its_own),
-        CASE(the_permit_of_a_dead_sharer_is_free_when_its_lease_is_over),
-        CASE(a_writer_gets_the_lock_when_a_dead_sharers_lease_is_over),
-        CASE(a_look_shows_the_newest_sharer),
-        CASE(sharers_are_listed_newest_first),
-        CASE(a_dead_sharer_is_not_listed),
-        CASE(a_forced_unlock_ends_one_sharer_or_all),
-        CASE(a_walk_finds_shared_locks),
-    };
-
-    return run_cases(cases, sizeof cases / sizeof cases[0]);
+    return run_cases();
 }

@@ -16,7 +16,7 @@ static void expect_grant(struct world *w, struct seat *seat, unsigned count, con
     assert_true(grant.fence > 0);
 }
 
-static void a_lock_is_granted_to_one(struct world *w)
+TEST_ON_STORES(a_lock_is_granted_to_one, struct world *w)
 {
     struct seat *seat = sit(w, 0), *other = sit(w, 0);
     struct dibs__attempt first = attempt_for(w, "x", false), second = attempt_for(w, "x", false);
@@ -33,7 +33,7 @@ static void a_lock_is_granted_to_one(struct world *w)
     assert_status(DIBS_OK, release(other, "x", second.token));
 }
 
-static void an_owner_that_asks_again_is_told_so(struct world *w)
+TEST_ON_STORES(an_owner_that_asks_again_is_told_so, struct world *w)
 {
     struct seat *seat = sit(w, 0);
     struct dibs__attempt attempt = attempt_for(w, "x", false);
@@ -48,7 +48,7 @@ static void an_owner_that_asks_again_is_told_so(struct world *w)
     assert_status(DIBS_OK, release(seat, "x", attempt.token));
 }
 
-static void only_its_token_releases_a_lock(struct world *w)
+TEST_ON_STORES(only_its_token_releases_a_lock, struct world *w)
 {
     struct seat *seat = sit(w, 0);
     struct dibs__attempt attempt = attempt_for(w, "x", false);
@@ -60,7 +60,7 @@ static void only_its_token_releases_a_lock(struct world *w)
     assert_status(DIBS_NOT_HELD, release(seat, "x", attempt.token));
 }
 
-static void a_look_tells_the_owner(struct world *w)
+TEST_ON_STORES(a_look_tells_the_owner, struct world *w)
 {
     struct seat *seat = sit(w, 0), *other = sit(w, 0);
     struct dibs__attempt attempt = attempt_for(w, "x", false), waiter = attempt_for(w, "x", true);
@@ -119,7 +119,7 @@ static struct walked walk_with(struct seat *seat, const char *pattern)
     return walked;
 }
 
-static void a_walk_tells_the_names_of_held_locks(struct world *w)
+TEST_ON_STORES(a_walk_tells_the_names_of_held_locks, struct world *w)
 {
     struct seat *seat = sit(w, 0), *other = sit(w, 0);
     struct dibs__attempt attempt = attempt_for(w, "x", false), odd = attempt_for(w, ODD, false);
@@ -164,7 +164,7 @@ static bool count_finding(void *context, const dibs_finding *finding)
     return true;
 }
 
-static void an_examination_tells_of_each_server(struct world *w)
+TEST_ON_STORES(an_examination_tells_of_each_server, struct world *w)
 {
     struct seat *seat = sit(w, 0);
     struct examined examined = {.most = 1000};
@@ -184,7 +184,7 @@ static void an_examination_tells_of_each_server(struct world *w)
     }
 }
 
-static void a_lock_can_be_taken_away(struct world *w)
+TEST_ON_STORES(a_lock_can_be_taken_away, struct world *w)
 {
     struct seat *seat = sit(w, 0);
     struct dibs__attempt attempt = attempt_for(w, "x", false), next = attempt_for(w, "x", false);
@@ -200,7 +200,7 @@ static void a_lock_can_be_taken_away(struct world *w)
 }
 
 /* Not while somebody holds the lock. The next fence is larger nevertheless. */
-static void a_free_lock_is_forgotten(struct world *w)
+TEST_ON_STORES(a_free_lock_is_forgotten, struct world *w)
 {
     struct seat *seat = sit(w, 0);
     struct dibs__attempt attempt = attempt_for(w, "x", false), next = attempt_for(w, "x", false);
@@ -225,7 +225,7 @@ static struct dibs__renewal renewal_of(const struct dibs__attempt *attempt, uint
                                   .store_state = attempt->lease};
 }
 
-static void a_lease_is_renewed_extended_and_gone(struct world *w)
+TEST_ON_STORES(a_lease_is_renewed_extended_and_gone, struct world *w)
 {
     struct seat *seat = sit(w, 0);
     struct dibs__attempt attempt = attempt_for(w, "x", false);
@@ -261,7 +261,7 @@ static void pause_servers(struct world *w, bool pause)
 }
 
 /* Until a later renewal is answered, the lease may be as short as it would have become. */
-static void an_extension_without_an_answer_may_have_cut_the_lease(struct world *w)
+TEST_ON_STORES(an_extension_without_an_answer_may_have_cut_the_lease, struct world *w)
 {
     if (is_in_memory(w))
         return;
@@ -291,7 +291,7 @@ static void an_extension_without_an_answer_may_have_cut_the_lease(struct world *
     assert_status(DIBS_OK, release(seat, "x", attempt.token));
 }
 
-static void a_confirmed_retraction_leaves_nothing(struct world *w)
+TEST_ON_STORES(a_confirmed_retraction_leaves_nothing, struct world *w)
 {
     struct seat *seat = sit(w, 0);
     struct dibs__attempt attempt = attempt_for(w, "x", false), other = attempt_for(w, "y", false);
@@ -306,23 +306,7 @@ static void a_confirmed_retraction_leaves_nothing(struct world *w)
     assert_status(DIBS_OK, release(seat, "y", other.token));
 }
 
-/* A quorum hints the first in the queue that the lock may be free. */
-static void a_release_hints_the_first_in_the_queue(struct world *w)
-{
-    struct seat *seat = sit(w, 0), *other = sit(w, 0);
-    struct dibs__attempt owner = attempt_for(w, "x", false), first = attempt_for(w, "x", true);
-
-    if (!is_quorum(w))
-        return;
-    uint64_t fence = get(seat, &owner);
-    queue_up(other, &first);
-    assert_status(DIBS_OK, release(seat, "x", owner.token));
-    expect_grant(w, other, 1, &first);
-    assert_true(get(other, &first) > fence);
-    assert_status(DIBS_OK, release(other, "x", first.token));
-}
-
-static void a_release_grants_to_the_first_in_the_queue(struct world *w)
+TEST_ON_STORES(a_release_grants_to_the_first_in_the_queue, struct world *w)
 {
     if (is_quorum(w))
         return;
@@ -348,12 +332,28 @@ static void a_release_grants_to_the_first_in_the_queue(struct world *w)
     assert_status(DIBS_OK, release(seat, "x", second.token));
 }
 
+/* A quorum hints the first in the queue that the lock may be free. */
+TEST_ON_STORES(a_release_hints_the_first_in_the_queue, struct world *w)
+{
+    struct seat *seat = sit(w, 0), *other = sit(w, 0);
+    struct dibs__attempt owner = attempt_for(w, "x", false), first = attempt_for(w, "x", true);
+
+    if (!is_quorum(w))
+        return;
+    uint64_t fence = get(seat, &owner);
+    queue_up(other, &first);
+    assert_status(DIBS_OK, release(seat, "x", owner.token));
+    expect_grant(w, other, 1, &first);
+    assert_true(get(other, &first) > fence);
+    assert_status(DIBS_OK, release(other, "x", first.token));
+}
+
 static bool is_free(void *arg)
 {
     return !look(arg, "x").held;
 }
 
-static void a_grant_that_nobody_wants_is_given_back(struct world *w)
+TEST_ON_STORES(a_grant_that_nobody_wants_is_given_back, struct world *w)
 {
     struct seat *seat = sit(w, 0), *other = sit(w, 0);
     struct dibs__attempt owner = attempt_for(w, "x", false), waiter = attempt_for(w, "x", true);
@@ -381,7 +381,7 @@ static dibs_status requeue(struct seat *seat, const char *token, struct dibs__at
 }
 
 /* Where replicas are waited for, and in a quorum, the next has to ask by itself. */
-static void an_ask_rides_along_with_a_release(struct world *w)
+TEST_ON_STORES(an_ask_rides_along_with_a_release, struct world *w)
 {
     struct seat *seat = sit(w, 0);
     struct dibs__attempt owner = attempt_for(w, "x", false), next = attempt_for(w, "x", true);
@@ -402,7 +402,7 @@ static void an_ask_rides_along_with_a_release(struct world *w)
     assert_status(DIBS_OK, release(seat, "x", next.token));
 }
 
-static void an_ask_with_a_release_queues_behind_the_waiters(struct world *w)
+TEST_ON_STORES(an_ask_with_a_release_queues_behind_the_waiters, struct world *w)
 {
     struct seat *seat = sit(w, 0), *other = sit(w, 0);
     struct dibs__attempt owner = attempt_for(w, "x", false), waiter = attempt_for(w, "x", true),
@@ -434,7 +434,7 @@ static void have_it_listen(struct world *w, struct seat *seat, struct seat *othe
     assert_status(DIBS_OK, release(seat, "y", waiter.token));
 }
 
-static void an_ask_with_a_release_is_told_of_its_grant(struct world *w)
+TEST_ON_STORES(an_ask_with_a_release_is_told_of_its_grant, struct world *w)
 {
     struct seat *seat = sit(w, 0), *other = sit(w, 0);
     struct dibs__attempt owner = attempt_for(w, "x", false), waiter = attempt_for(w, "x", true),
@@ -456,7 +456,7 @@ static void an_ask_with_a_release_is_told_of_its_grant(struct world *w)
     assert_status(DIBS_OK, release(seat, "x", next.token));
 }
 
-static void fences_grow_for_every_asker(struct world *w)
+TEST_ON_STORES(fences_grow_for_every_asker, struct world *w)
 {
     uint64_t last = 0;
 
@@ -472,7 +472,7 @@ static void fences_grow_for_every_asker(struct world *w)
 }
 
 /* Its entry in the queue is retracted; the attempt goes on under a new token as if it had never asked. */
-static void a_concluded_attempt_leaves_nothing_in_the_store(struct world *w)
+TEST_ON_STORES(a_concluded_attempt_leaves_nothing_in_the_store, struct world *w)
 {
     struct seat *seat = sit(w, 0), *other = sit(w, 0);
     struct dibs__attempt owner = attempt_for(w, "x", false), waiter = attempt_for(w, "x", true);
@@ -497,27 +497,5 @@ static void a_concluded_attempt_leaves_nothing_in_the_store(struct world *w)
 
 int main(void)
 {
-    static const struct store_case cases[] = {
-        CASE(a_lock_is_granted_to_one),
-        CASE(an_owner_that_asks_again_is_told_so),
-        CASE(only_its_token_releases_a_lock),
-        CASE(a_look_tells_the_owner),
-        CASE(a_walk_tells_the_names_of_held_locks),
-        CASE(an_examination_tells_of_each_server),
-        CASE(a_lock_can_be_taken_away),
-        CASE(a_free_lock_is_forgotten),
-        CASE(a_lease_is_renewed_extended_and_gone),
-        CASE(an_extension_without_an_answer_may_have_cut_the_lease),
-        CASE(a_confirmed_retraction_leaves_nothing),
-        CASE(a_release_grants_to_the_first_in_the_queue),
-        CASE(a_release_hints_the_first_in_the_queue),
-        CASE(a_grant_that_nobody_wants_is_given_back),
-        CASE(an_ask_rides_along_with_a_release),
-        CASE(an_ask_with_a_release_queues_behind_the_waiters),
-        CASE(an_ask_with_a_release_is_told_of_its_grant),
-        CASE(fences_grow_for_every_asker),
-        CASE(a_concluded_attempt_leaves_nothing_in_the_store),
-    };
-
-    return run_cases(cases, sizeof cases / sizeof cases[0]);
+    return run_cases();
 }

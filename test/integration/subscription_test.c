@@ -66,10 +66,9 @@ static void end(waiting *w)
 /* ------------------------------------------------------------------ broken */
 
 /* When there is a new subscription, the waiter asks again, in its old place, and is granted by push. */
-static void a_killed_subscription_costs_its_waiter_no_lock(void **state)
+TEST_ON(a_killed_subscription_costs_its_waiter_no_lock, fixture *f)
 {
     static const char *const kills[] = {"CLIENT KILL TYPE pubsub", "CLIENT KILL TYPE pubsub SKIPME yes"};
-    fixture *f = *state;
     waiting w = start(f, f->server->url);
 
     for (int i = 0; i < 6; i++) {
@@ -119,9 +118,8 @@ static void await_another(fixture *f, long long old)
 }
 
 /* The lock is granted to the waiter before it listens again, so the push does not reach it. */
-static void a_subscription_killed_at_the_release_costs_its_waiter_no_lock(void **state)
+TEST_ON(a_subscription_killed_at_the_release_costs_its_waiter_no_lock, fixture *f)
 {
-    fixture *f = *state;
     waiting w = start(f, f->server->url);
 
     for (int i = 0; i < 10; i++) {
@@ -133,10 +131,9 @@ static void a_subscription_killed_at_the_release_costs_its_waiter_no_lock(void *
 }
 
 /* More was published than the server keeps for a client that does not read. */
-static void a_subscription_dropped_for_its_output_is_replaced(void **state)
+TEST_ON(a_subscription_dropped_for_its_output_is_replaced, fixture *f)
 {
     static char large[1000000];
-    fixture *f = *state;
     waiting w = start(f, f->server->url);
     long long old = subscriber_id(f->server);
 
@@ -154,9 +151,8 @@ static void a_subscription_dropped_for_its_output_is_replaced(void **state)
 /*
  * The server knows of no subscriber, whatever the waiter believes: the waiter subscribes again, and is granted by push.
  */
-static void a_subscription_unknown_to_the_server_is_replaced(void **state)
+TEST_ON(a_subscription_unknown_to_the_server_is_replaced, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     waiting w = start(f, script_server_url(net));
     long long old = subscriber_id(f->server);
@@ -372,18 +368,18 @@ static void expect_no_storm(fixture *f, unsigned count, unsigned flags)
     server_stop(other);
 }
 
-static void a_waiter_subscribed_at_another_server_gets_the_lock(void **state)
+TEST(a_waiter_subscribed_at_another_server_gets_the_lock)
 {
     expect_no_storm(*state, 1, 0);
 }
 
-static void many_waiters_subscribed_at_another_server_cause_little_load(void **state)
+TEST(many_waiters_subscribed_at_another_server_cause_little_load)
 {
     expect_no_storm(*state, 200, 0);
 }
 
 /* Fair waiters can have no place in the queue without a subscription; each new one is good for one ask. */
-static void fair_waiters_subscribed_at_another_server_cause_little_load(void **state)
+TEST(fair_waiters_subscribed_at_another_server_cause_little_load)
 {
     expect_no_storm(*state, 3, DIBS_FAIR);
 }
@@ -412,9 +408,8 @@ static bool nobody_asks(void *arg)
 }
 
 /* The proxy is corrected: the next subscription works, and the waiter is granted by push. */
-static void a_subscription_that_reaches_the_right_server_later_is_used(void **state)
+TEST_ON(a_subscription_that_reaches_the_right_server_later_is_used, fixture *f)
 {
-    fixture *f = *state;
     server *other = server_start(NULL);
     struct splitter split;
 
@@ -482,31 +477,30 @@ static void expect_polling(fixture *f, const char *rights, const char *word)
     actor_end(waiter);
 }
 
-static void waiters_poll_without_the_right_to_the_channel(void **state)
+TEST(waiters_poll_without_the_right_to_the_channel)
 {
     expect_polling(*state, "ACL SETUSER u on >pw ~* resetchannels +@all", "channel");
 }
 
-static void waiters_poll_without_the_right_to_subscribe(void **state)
+TEST(waiters_poll_without_the_right_to_subscribe)
 {
     expect_polling(*state, "ACL SETUSER u on >pw ~* &* +@all -subscribe", "subscribe");
 }
 
-static void waiters_poll_without_the_right_to_pubsub(void **state)
+TEST(waiters_poll_without_the_right_to_pubsub)
 {
     expect_polling(*state, "ACL SETUSER u on >pw ~* &* +@all -pubsub", "NUMSUB");
 }
 
-static void waiters_poll_without_the_right_to_publish(void **state)
+TEST(waiters_poll_without_the_right_to_publish)
 {
     expect_polling(*state, "ACL SETUSER u on >pw ~* &* +@all -publish", "PUBLISH");
 }
 
 /* Exactly what the contract names. */
-static void pushes_need_only_the_documented_rights(void **state)
+TEST_ON(pushes_need_only_the_documented_rights, fixture *f)
 {
     static char url[256];
-    fixture *f = *state;
 
     server_do(f->server, "ACL SETUSER u on >pw ~lock:* ~dibs:* &dibs:* +@all -@admin -@dangerous +client|kill");
     snprintf(url, sizeof url, "unix://u:pw@%s", f->server->socket_path);
@@ -520,10 +514,9 @@ static void pushes_need_only_the_documented_rights(void **state)
 /* -------------------------------------------------- holders that can't push */
 
 /* A foreign holder announces no release: where the server may not either, a waiter asks every 50 to 100 ms. */
-static void waiters_poll_a_foreign_holder_without_tracking(void **state)
+TEST_ON(waiters_poll_a_foreign_holder_without_tracking, fixture *f)
 {
     enum { ASKS = 20 };
-    fixture *f = *state;
     queue_entry entry;
     int64_t began;
     int64_t took;
@@ -551,26 +544,4 @@ static void waiters_poll_a_foreign_holder_without_tracking(void **state)
     dibs_close(w.rt);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_killed_subscription_costs_its_waiter_no_lock),
-        TEST(a_subscription_killed_at_the_release_costs_its_waiter_no_lock),
-        TEST(a_subscription_dropped_for_its_output_is_replaced),
-        TEST(a_subscription_unknown_to_the_server_is_replaced),
-        TEST(a_waiter_subscribed_at_another_server_gets_the_lock),
-        TEST(many_waiters_subscribed_at_another_server_cause_little_load),
-        TEST(fair_waiters_subscribed_at_another_server_cause_little_load),
-        TEST(a_subscription_that_reaches_the_right_server_later_is_used),
-        TEST(waiters_poll_without_the_right_to_the_channel),
-        TEST(waiters_poll_without_the_right_to_subscribe),
-        TEST(waiters_poll_without_the_right_to_pubsub),
-        TEST(waiters_poll_without_the_right_to_publish),
-        TEST(pushes_need_only_the_documented_rights),
-        TEST(waiters_poll_a_foreign_holder_without_tracking),
-    };
-
-    return cmocka_run_group_tests_name("subscription", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

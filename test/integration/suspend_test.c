@@ -74,9 +74,8 @@ static bool scheduler_slept_on(void *last)
  * The scheduler would have slept for a third of the lease, by a clock that stood still meanwhile. (A call that may wait
  * would make the scheduler attend to a subscription, every few seconds.)
  */
-static void the_scheduler_notices_a_suspension(void **state)
+TEST_ON(the_scheduler_notices_a_suspension, fixture *f)
 {
-    fixture *f = *state;
     long sleeps = -1;
 
     fixture_open(f, LONG_LEASE_MS);
@@ -88,9 +87,8 @@ static void the_scheduler_notices_a_suspension(void **state)
 }
 
 /* A call finds the loss at once, by the clock alone; the scheduler finds it when it wakes next. */
-static void locks_held_before_a_suspension_are_lost(void **state)
+TEST_ON(locks_held_before_a_suspension_are_lost, fixture *f)
 {
-    fixture *f = *state;
     dibs_hold hold;
 
     fixture_open(f, SAFE_LEASE_MS);
@@ -125,9 +123,8 @@ static void expect_whole_lease(fixture *f, actor *a, uint32_t lease_ms)
 }
 
 /* A push that names an ask from before the suspension proves nothing. */
-static void a_waiter_asks_again_after_a_suspension(void **state)
+TEST_ON(a_waiter_asks_again_after_a_suspension, fixture *f)
 {
-    fixture *f = *state;
     process *holder = agent_start(f->server->url, LONG_LEASE_MS);
     actor *waiter = actor_start();
     actor *ordered = actor_start();
@@ -160,9 +157,8 @@ static void a_waiter_asks_again_after_a_suspension(void **state)
 }
 
 /* A lease that is being handed over, or is reserved for a waiter, is not taken over. */
-static void a_lease_handed_over_before_a_suspension_is_not_taken(void **state)
+TEST_ON(a_lease_handed_over_before_a_suspension_is_not_taken, fixture *f)
 {
-    fixture *f = *state;
     actor *waiter = actor_start();
 
     f->config.handoff_ms = LONG_LEASE_MS;
@@ -179,16 +175,4 @@ static void a_lease_handed_over_before_a_suspension_is_not_taken(void **state)
     actor_end(waiter);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(the_scheduler_notices_a_suspension),
-        TEST(locks_held_before_a_suspension_are_lost),
-        TEST(a_waiter_asks_again_after_a_suspension),
-        TEST(a_lease_handed_over_before_a_suspension_is_not_taken),
-    };
-
-    return cmocka_run_group_tests_name("suspend", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

@@ -71,10 +71,8 @@ static void still_inside(dibs_runtime *rt)
     dibs_close(rt);
 }
 
-static void a_task_that_the_forking_thread_entered_stays_entered(void **state)
+TEST_ON(a_task_that_the_forking_thread_entered_stays_entered, fixture *f)
 {
-    fixture *f = *state;
-
     open_for_children(f);
     queue = queue_new();
     task = task_of_runtime(f->rt);
@@ -113,9 +111,8 @@ static void it_is_freed_at_once(dibs_runtime *rt)
 }
 
 /* The other thread rests there, or waits for a lock. */
-static void a_task_that_another_thread_entered_is_free_in_the_child(void **state)
+TEST_ON(a_task_that_another_thread_entered_is_free_in_the_child, fixture *f)
 {
-    fixture *f = *state;
     actor *a = actor_start();
 
     open_for_children(f);
@@ -169,10 +166,8 @@ static void cancels_what_is_its_parents(dibs_runtime *rt)
 }
 
 /* The begun call waits for its turn, or for the server; in the second half a completion has not been taken. */
-static void a_child_has_no_begun_call_of_its_parent(void **state)
+TEST_ON(a_child_has_no_begun_call_of_its_parent, fixture *f)
 {
-    fixture *f = *state;
-
     open_for_children(f);
     dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
     for (int elsewhere = 0; elsewhere < 2; elsewhere++) {
@@ -222,9 +217,8 @@ static void take_for_ever(void *arg)
 }
 
 /* Whether a completion waits in the parent, or a thread takes. */
-static void the_queue_of_a_child_is_its_own(void **state)
+TEST_ON(the_queue_of_a_child_is_its_own, fixture *f)
 {
-    fixture *f = *state;
     actor *a = actor_start();
     dibs_completion c;
 
@@ -271,9 +265,8 @@ static void exits(dibs_runtime *rt)
  * What the thread itself held is released; what a task holds stays until its lease ends, as with other threads. The end
  * of a process waits 500 ms for its releases: where the server stands still for that long, another child is tried.
  */
-static void exit_may_come_while_calls_are_begun(void **state)
+TEST_ON(exit_may_come_while_calls_are_begun, fixture *f)
 {
-    fixture *f = *state;
     dibs_owner owner;
 
     open_for_children(f);
@@ -291,17 +284,4 @@ static void exit_may_come_while_calls_are_begun(void **state)
     assert_status(DIBS_OK, dibs_unlock_all(f->rt));
 }
 
-#define FIXTURE(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        FIXTURE(a_task_that_the_forking_thread_entered_stays_entered),
-        FIXTURE(a_task_that_another_thread_entered_is_free_in_the_child),
-        FIXTURE(a_child_has_no_begun_call_of_its_parent),
-        FIXTURE(the_queue_of_a_child_is_its_own),
-        FIXTURE(exit_may_come_while_calls_are_begun),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

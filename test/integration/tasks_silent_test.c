@@ -28,9 +28,8 @@ static void open_patient(fixture *f)
 }
 
 /* The call that asks still returns at once, and its ask is retracted. */
-static void a_cancel_does_not_wait_for_a_silent_server(void **state)
+TEST_ON(a_cancel_does_not_wait_for_a_silent_server, fixture *f)
 {
-    fixture *f = *state;
     actor *a = actor_start();
 
     open_patient(f);
@@ -64,9 +63,8 @@ static void a_cancel_does_not_wait_for_a_silent_server(void **state)
 }
 
 /* A cancel wakes the thread, which need not look for one. */
-static void a_blocking_call_sleeps_while_the_server_is_silent(void **state)
+TEST_ON(a_blocking_call_sleeps_while_the_server_is_silent, fixture *f)
 {
-    fixture *f = *state;
     actor *a = actor_start();
 
     open_patient(f);
@@ -87,11 +85,10 @@ static void a_blocking_call_sleeps_while_the_server_is_silent(void **state)
     dibs_task_free(task);
 }
 
-static void take_keeps_its_time_while_the_server_is_silent(void **state)
+TEST_ON(take_keeps_its_time_while_the_server_is_silent, fixture *f)
 {
     enum { TASKS = 30 };
     static const dibs_lock_options fair = {.flags = DIBS_FAIR};
-    fixture *f = *state;
     dibs_task *tasks[TASKS];
     dibs_completion c;
 
@@ -167,14 +164,9 @@ static void a_wait_within_the_process_ends_beside(fixture *f, bool breaks)
     dibs_queue_free(q);
 }
 
-static void asks_without_an_answer_hold_up_no_others(void **state)
+TEST(asks_without_an_answer_hold_up_no_others)
 {
     a_wait_within_the_process_ends_beside(*state, false);
-}
-
-static void asks_on_broken_connections_hold_up_no_others(void **state)
-{
-    a_wait_within_the_process_ends_beside(*state, true);
 }
 
 /* However many others are not answered, or can't be sent, and whatever they are: no thread waits for each. */
@@ -221,20 +213,24 @@ static void a_begun_call_ends_in_time_beside_many(fixture *f, bool breaks)
     dibs_queue_free(unanswered);
 }
 
-static void a_begun_call_ends_in_time_beside_many_without_an_answer(void **state)
+TEST(a_begun_call_ends_in_time_beside_many_without_an_answer)
 {
     a_begun_call_ends_in_time_beside_many(*state, false);
 }
 
-static void a_begun_call_ends_in_time_beside_many_without_a_connection(void **state)
+TEST(a_begun_call_ends_in_time_beside_many_without_a_connection)
 {
     a_begun_call_ends_in_time_beside_many(*state, true);
 }
 
-/* The connection had been closed unnoticed, and no new one comes. */
-static void a_cancel_does_not_wait_for_a_broken_connection(void **state)
+TEST(asks_on_broken_connections_hold_up_no_others)
 {
-    fixture *f = *state;
+    a_wait_within_the_process_ends_beside(*state, true);
+}
+
+/* The connection had been closed unnoticed, and no new one comes. */
+TEST_ON(a_cancel_does_not_wait_for_a_broken_connection, fixture *f)
+{
     actor *a = actor_start();
 
     open_patient(f);
@@ -255,11 +251,10 @@ static void a_cancel_does_not_wait_for_a_broken_connection(void **state)
 
 /* Their entries are retracted many at a time: a worker that left the queue for each would wait for the server each
  * time. */
-static void waits_that_end_together_leave_together(void **state)
+TEST_ON(waits_that_end_together_leave_together, fixture *f)
 {
     enum { TASKS = 256 };
     static const dibs_lock_options fair = {.flags = DIBS_FAIR};
-    fixture *f = *state;
     dibs_task *tasks[TASKS];
 
     fixture_open(f, LONG_LEASE_MS);
@@ -293,10 +288,8 @@ static void waits_that_end_together_leave_together(void **state)
 }
 
 /* No replica acknowledges: the grant is given back, also where the call was cancelled meanwhile. */
-static void a_grant_without_replicas_is_given_back(void **state)
+TEST_ON(a_grant_without_replicas_is_given_back, fixture *f)
 {
-    fixture *f = *state;
-
     f->config.min_replicas = 1;
     f->config.replica_timeout_ms = 100;
     f->config.outage_ms = 300;
@@ -316,22 +309,4 @@ static void a_grant_without_replicas_is_given_back(void **state)
     dibs_queue_free(q);
 }
 
-#define FIXTURE(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        FIXTURE(a_cancel_does_not_wait_for_a_silent_server),
-        FIXTURE(a_blocking_call_sleeps_while_the_server_is_silent),
-        FIXTURE(take_keeps_its_time_while_the_server_is_silent),
-        FIXTURE(asks_without_an_answer_hold_up_no_others),
-        FIXTURE(a_begun_call_ends_in_time_beside_many_without_an_answer),
-        FIXTURE(a_begun_call_ends_in_time_beside_many_without_a_connection),
-        FIXTURE(asks_on_broken_connections_hold_up_no_others),
-        FIXTURE(a_cancel_does_not_wait_for_a_broken_connection),
-        FIXTURE(waits_that_end_together_leave_together),
-        FIXTURE(a_grant_without_replicas_is_given_back),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

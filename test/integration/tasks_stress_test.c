@@ -491,9 +491,8 @@ static long number_of(const char *variable, long otherwise)
     return text ? strtol(text, NULL, 10) : otherwise;
 }
 
-static void tasks_and_queues_survive_everything_at_once(void **state)
+TEST_ON(tasks_and_queues_survive_everything_at_once, fixture *f)
 {
-    fixture *f = *state;
     pthread_t threads[THREADS];
 
     seconds = (int)number_of("DIBS_STRESS_SECONDS", 10);
@@ -546,11 +545,4 @@ static void tasks_and_queues_survive_everything_at_once(void **state)
     free(call_queue_generation);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(tasks_and_queues_survive_everything_at_once, fixture_setup, fixture_teardown),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

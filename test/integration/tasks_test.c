@@ -563,71 +563,53 @@ static void run_cases(const struct place *p)
 
 /* -------------------------------------------------------------------------- stores */
 
-static void tasks_work_in_memory(void **state)
+TEST(tasks_work_in_memory)
 {
-    (void)state;
     run_cases(&(struct place){.urls = {"mem:tasks"}, .url_count = 1, .has_order = true});
 }
 
-static void tasks_work_on_a_server(void **state)
+TEST(tasks_work_on_a_server)
 {
     server *s = server_start(NULL);
 
-    (void)state;
     run_cases(&(struct place){.urls = {s->url}, .url_count = 1, .has_order = true});
     server_assert_no_locks(s);
     server_stop(s);
 }
 
-static void tasks_work_over_tcp(void **state)
+TEST(tasks_work_over_tcp)
 {
     server *s = server_start(&(server_options){.tcp = true});
 
-    (void)state;
     run_cases(&(struct place){.urls = {s->url}, .url_count = 1, .has_order = true});
     server_assert_no_locks(s);
     server_stop(s);
 }
 
-static void tasks_work_with_sentinels(void **state)
+TEST(tasks_work_with_sentinels)
 {
     sentinels *s = sentinels_start(NULL);
 
-    (void)state;
     run_cases(&(struct place){.urls = {s->url}, .url_count = 1, .has_order = true});
     server_assert_no_locks(s->data[0]);
     sentinels_stop(s);
 }
 
-static void tasks_work_on_a_cluster(void **state)
+TEST(tasks_work_on_a_cluster)
 {
     cluster *c = cluster_start(NULL);
 
-    (void)state;
     run_cases(&(struct place){.urls = {c->url}, .url_count = 1, .has_order = true});
     cluster_assert_no_locks(c);
     cluster_stop(c);
 }
 
-static void tasks_work_on_a_quorum(void **state)
+TEST_WITH(tasks_work_on_a_quorum, masters_setup_3, masters_teardown, const masters *m)
 {
-    const masters *m = *state;
     struct place p = {.url_count = m->count};
 
     memcpy(p.urls, m->urls, sizeof p.urls);
     run_cases(&p);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tasks_work_in_memory),
-        cmocka_unit_test(tasks_work_on_a_server),
-        cmocka_unit_test(tasks_work_over_tcp),
-        cmocka_unit_test(tasks_work_with_sentinels),
-        cmocka_unit_test(tasks_work_on_a_cluster),
-        cmocka_unit_test_setup_teardown(tasks_work_on_a_quorum, masters_setup_3, masters_teardown),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL)

@@ -19,10 +19,8 @@ static const struct way {
     ending *ends;
 } ways[] = {{"returns", actor_end}, {"pthread_exit", actor_exit}, {"cancelled", actor_cancel}};
 
-static void the_lock_of_a_thread_that_ends_is_released(void **state)
+TEST_ON(the_lock_of_a_thread_that_ends_is_released, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open(f, LONG_LEASE_MS);
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         actor *a = actor_start();
@@ -47,10 +45,9 @@ static void the_lock_of_a_thread_that_ends_is_released(void **state)
     assert_int_equal(events_count(&f->events, DIBS_EVENT_LOST, NULL), 0);
 }
 
-static void all_locks_of_a_thread_that_ends_are_released(void **state)
+TEST_ON(all_locks_of_a_thread_that_ends_are_released, fixture *f)
 {
     enum { NAMES = 20 };
-    fixture *f = *state;
     actor *a = actor_start();
     char name[NAMES][24];
     char key[600];
@@ -74,9 +71,8 @@ static void all_locks_of_a_thread_that_ends_are_released(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "mine"));
 }
 
-static void an_unlocked_lock_is_no_orphan(void **state)
+TEST_ON(an_unlocked_lock_is_no_orphan, fixture *f)
 {
-    fixture *f = *state;
     actor *a = actor_start();
 
     fixture_open(f, 0);
@@ -91,9 +87,8 @@ static void an_unlocked_lock_is_no_orphan(void **state)
 }
 
 /* "None of these calls is a cancellation point": the cancel waits until the lock has come, and the lock is not lost. */
-static void a_cancel_does_not_break_into_a_wait(void **state)
+TEST_ON(a_cancel_does_not_break_into_a_wait, fixture *f)
 {
-    fixture *f = *state;
     actor *a = actor_start();
 
     fixture_open(f, LONG_LEASE_MS);
@@ -110,10 +105,8 @@ static void a_cancel_does_not_break_into_a_wait(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
 }
 
-static void a_waiting_thread_gets_the_lock_of_a_thread_that_ends(void **state)
+TEST_ON(a_waiting_thread_gets_the_lock_of_a_thread_that_ends, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open(f, LONG_LEASE_MS);
     for (int i = 0; i < 10; i++) {
         actor *dying = actor_start();
@@ -136,9 +129,8 @@ static void a_waiting_thread_gets_the_lock_of_a_thread_that_ends(void **state)
     }
 }
 
-static void another_runtime_gets_the_lock_of_a_thread_that_ends(void **state)
+TEST_ON(another_runtime_gets_the_lock_of_a_thread_that_ends, fixture *f)
 {
-    fixture *f = *state;
     actor *dying = actor_start();
     dibs_runtime *second;
 
@@ -152,10 +144,8 @@ static void another_runtime_gets_the_lock_of_a_thread_that_ends(void **state)
     dibs_close(second);
 }
 
-static void a_thread_may_end_after_its_runtime(void **state)
+TEST_ON(a_thread_may_end_after_its_runtime, fixture *f)
 {
-    fixture *f = *state;
-
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         actor *a = actor_start();
         dibs_runtime *second = open_runtime(f->server, 0);
@@ -177,10 +167,8 @@ static void a_thread_may_end_after_its_runtime(void **state)
     }
 }
 
-static void a_thread_may_end_with_a_lost_lock(void **state)
+TEST_ON(a_thread_may_end_with_a_lost_lock, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open(f, SAFE_LEASE_MS);
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         actor *a = actor_start();
@@ -230,9 +218,8 @@ static void set_late(void *arg)
 }
 
 /* It saw the lock that it had used last still held, in memory that had been freed. */
-static void a_destructor_that_comes_later_finds_that_the_lock_is_released(void **state)
+TEST_ON(a_destructor_that_comes_later_finds_that_the_lock_is_released, fixture *f)
 {
-    fixture *f = *state;
     struct late late = {.rt = NULL};
 
     fixture_open(f, LONG_LEASE_MS);
@@ -256,10 +243,8 @@ static void a_destructor_that_comes_later_finds_that_the_lock_is_released(void *
 }
 
 /* The memory of a program that starts a thread for each task must not grow. */
-static void many_threads_that_end_leave_nothing(void **state)
+TEST_ON(many_threads_that_end_leave_nothing, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open(f, LONG_LEASE_MS);
     for (int i = 0; i < 200; i++) {
         actor *a = actor_start();
@@ -277,9 +262,8 @@ static void many_threads_that_end_leave_nothing(void **state)
  * The server could not release the lock just then: the release is sent again, although the process has nothing else to
  * do.
  */
-static void a_release_that_was_refused_is_tried_again(void **state)
+TEST_ON(a_release_that_was_refused_is_tried_again, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
 
     f->urls[0] = script_server_url(net);
@@ -303,8 +287,6 @@ static void a_release_that_was_refused_is_tried_again(void **state)
     f->rt = NULL;
     script_server_stop(net);
 }
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 static void take_one(void *queue)
 {
@@ -341,26 +323,9 @@ static void write_while_cancelled(void *arg)
     writing->returned = dibs_stats_write_prometheus(writing->rt, writing->out) == DIBS_OK;
 }
 
-/* Each part of the page is a write(2) of its own, which is a cancellation point. */
-static void a_thread_that_was_cancelled_writes_the_whole_page(void **state)
-{
-    fixture *f = *state;
-    actor *a = actor_start();
-
-    fixture_open(f, LONG_LEASE_MS);
-    struct writing writing = {f->rt, tmpfile(), false};
-    assert_non_null(writing.out);
-    setvbuf(writing.out, NULL, _IONBF, 0);
-    actor_begin(a, write_while_cancelled, &writing);
-    actor_join(a);
-    assert_true(writing.returned);
-    fclose(writing.out);
-}
-
 /* It wakes the thread that drives the calls, with the mutex of the calls locked. */
-static void a_thread_that_was_cancelled_cancels_a_task(void **state)
+TEST_ON(a_thread_that_was_cancelled_cancels_a_task, fixture *f)
 {
-    fixture *f = *state;
     dibs_queue *queue = queue_new(), *driven = queue_new();
     actor *driver = actor_start(), *canceller = actor_start();
 
@@ -388,23 +353,19 @@ static void a_thread_that_was_cancelled_cancels_a_task(void **state)
     dibs_close(other);
 }
 
-int main(void)
+/* Each part of the page is a write(2) of its own, which is a cancellation point. */
+TEST_ON(a_thread_that_was_cancelled_writes_the_whole_page, fixture *f)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(the_lock_of_a_thread_that_ends_is_released),
-        TEST(all_locks_of_a_thread_that_ends_are_released),
-        TEST(an_unlocked_lock_is_no_orphan),
-        TEST(a_cancel_does_not_break_into_a_wait),
-        TEST(a_waiting_thread_gets_the_lock_of_a_thread_that_ends),
-        TEST(another_runtime_gets_the_lock_of_a_thread_that_ends),
-        TEST(a_thread_may_end_after_its_runtime),
-        TEST(a_thread_may_end_with_a_lost_lock),
-        TEST(a_destructor_that_comes_later_finds_that_the_lock_is_released),
-        TEST(many_threads_that_end_leave_nothing),
-        TEST(a_release_that_was_refused_is_tried_again),
-        TEST(a_thread_that_was_cancelled_cancels_a_task),
-        TEST(a_thread_that_was_cancelled_writes_the_whole_page),
-    };
+    actor *a = actor_start();
 
-    return cmocka_run_group_tests_name("thread_exit", tests, NULL, NULL);
+    fixture_open(f, LONG_LEASE_MS);
+    struct writing writing = {f->rt, tmpfile(), false};
+    assert_non_null(writing.out);
+    setvbuf(writing.out, NULL, _IONBF, 0);
+    actor_begin(a, write_while_cancelled, &writing);
+    actor_join(a);
+    assert_true(writing.returned);
+    fclose(writing.out);
 }
+
+TESTS(fixture_setup, fixture_teardown)

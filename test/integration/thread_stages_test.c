@@ -104,10 +104,8 @@ static actor *begin_short_wait_there(fixture *f, int64_t wait_ms, unsigned *begu
  * A thread is cancelled in the queue of its process: its call ends at its turn, or at the end of its time, and those
  * around it are served.
  */
-static void a_thread_may_end_in_the_queue_of_its_process(void **state)
+TEST_ON(a_thread_may_end_in_the_queue_of_its_process, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     actor *impatient = begin_waiting_here(f, 300);
@@ -128,9 +126,8 @@ static void a_thread_may_end_in_the_queue_of_its_process(void **state)
 }
 
 /* A thread is cancelled asleep in the store's queue: its place is its own until its call ends. */
-static void a_thread_may_end_in_the_queue_of_the_store(void **state)
+TEST_ON(a_thread_may_end_in_the_queue_of_the_store, fixture *f)
 {
-    fixture *f = *state;
     dibs_runtime *holder;
     unsigned begun;
 
@@ -177,10 +174,9 @@ static void lock_fairly(void *arg)
 }
 
 /* As above, for fair waiters; the waiter behind them in another process is granted. */
-static void a_thread_may_end_in_a_fair_queue(void **state)
+TEST_ON(a_thread_may_end_in_a_fair_queue, fixture *f)
 {
     enum { FAIR = 3 };
-    fixture *f = *state;
     struct fair_call calls[FAIR];
     actor *actors[FAIR];
     process *agent = agent_start(f->server->url, LONG_LEASE_MS);
@@ -213,10 +209,8 @@ static void a_thread_may_end_in_a_fair_queue(void **state)
 /* --------------------------------------------------------------- while they ask */
 
 /* A stopped server keeps the threads inside their calls. */
-static void threads_may_end_while_they_ask(void **state)
+TEST_ON(threads_may_end_while_they_ask, fixture *f)
 {
-    fixture *f = *state;
-
     f->config.command_timeout_ms = LIMIT_MS;
     fixture_open(f, LONG_LEASE_MS);
     for (uint64_t i = 1; i <= 4; i++) {
@@ -235,9 +229,8 @@ static void threads_may_end_while_they_ask(void **state)
 }
 
 /* The call runs out of time: its attempt is retracted. */
-static void threads_may_end_while_their_asks_time_out(void **state)
+TEST_ON(threads_may_end_while_their_asks_time_out, fixture *f)
 {
-    fixture *f = *state;
     actor *a = actor_start();
 
     f->config.command_timeout_ms = 3000; /* in which the actor is seen asleep even where the machine stands still */
@@ -255,9 +248,8 @@ static void threads_may_end_while_their_asks_time_out(void **state)
 
 /* --------------------------------------------------------------- while they unlock */
 
-static void threads_may_end_while_they_unlock(void **state)
+TEST_ON(threads_may_end_while_they_unlock, fixture *f)
 {
-    fixture *f = *state;
     dibs_runtime *second;
 
     f->config.command_timeout_ms = LIMIT_MS;
@@ -297,9 +289,8 @@ static void threads_may_end_while_they_unlock(void **state)
 /* --------------------------------------------------------------- while they hold */
 
 /* The lease was handed over by another thread; the next waiter is of this process, or of another. */
-static void a_thread_may_end_with_a_lease_that_was_handed_over(void **state)
+TEST_ON(a_thread_may_end_with_a_lease_that_was_handed_over, fixture *f)
 {
-    fixture *f = *state;
     dibs_runtime *second;
 
     f->config.handoff_ms = LONG_LEASE_MS; /* only the end of a thread sends the lease back */
@@ -336,9 +327,8 @@ static void a_thread_may_end_with_a_lease_that_was_handed_over(void **state)
 }
 
 /* The next waiter is another fair one, of this process or another, or a plain one. */
-static void a_thread_may_end_with_a_fair_lease(void **state)
+TEST_ON(a_thread_may_end_with_a_fair_lease, fixture *f)
 {
-    fixture *f = *state;
     dibs_runtime *second;
 
     fixture_open(f, LONG_LEASE_MS);
@@ -368,10 +358,9 @@ static void a_thread_may_end_with_a_fair_lease(void **state)
 /* ------------------------------------------------------------------ at the grant */
 
 /* The cancel and the grant come at about the same moment: whichever is first, nothing is left. */
-static void a_thread_may_end_right_at_the_grant(void **state)
+TEST_ON(a_thread_may_end_right_at_the_grant, fixture *f)
 {
     enum { TIMES = 60 };
-    fixture *f = *state;
     dibs_runtime *holder;
 
     fixture_open(f, LONG_LEASE_MS);
@@ -422,10 +411,9 @@ static void *live_and_die(void *arg)
 }
 
 /* Threads of two runtimes that lock, some fairly, and end holding; some are cancelled before. */
-static void a_crowd_of_threads_may_end_at_any_stage(void **state)
+TEST_ON(a_crowd_of_threads_may_end_at_any_stage, fixture *f)
 {
     enum { THREADS = 6, GENERATIONS = 15 };
-    fixture *f = *state;
     struct mortal mortals[THREADS];
     pthread_t threads[THREADS];
     atomic_int inside = 0, wrong = 0;
@@ -450,22 +438,4 @@ static void a_crowd_of_threads_may_end_at_any_stage(void **state)
     expect_nothing_left(f);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_thread_may_end_in_the_queue_of_its_process),
-        TEST(a_thread_may_end_in_the_queue_of_the_store),
-        TEST(a_thread_may_end_in_a_fair_queue),
-        TEST(threads_may_end_while_they_ask),
-        TEST(threads_may_end_while_their_asks_time_out),
-        TEST(threads_may_end_while_they_unlock),
-        TEST(a_thread_may_end_with_a_lease_that_was_handed_over),
-        TEST(a_thread_may_end_with_a_fair_lease),
-        TEST(a_thread_may_end_right_at_the_grant),
-        TEST(a_crowd_of_threads_may_end_at_any_stage),
-    };
-
-    return cmocka_run_group_tests_name("thread stages", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

@@ -35,9 +35,8 @@ static const char *url_of(int port)
 
 /* ------------------------------------------------------------ ordinary use */
 
-static void locks_work_over_tls(void **state)
+TEST_ON(locks_work_over_tls, fixture *f)
 {
-    fixture *f = *state;
     dibs_runtime *other = open_runtime(f->server, SAFE_LEASE_MS);
     actor *waiter = actor_start();
 
@@ -126,9 +125,8 @@ static void crowd_end(struct member *members, size_t count)
     assert_false(atomic_load(&overlapped));
 }
 
-static void many_threads_exclude_each_other_over_tls(void **state)
+TEST_ON(many_threads_exclude_each_other_over_tls, fixture *f)
 {
-    fixture *f = *state;
     struct member members[THREADS];
 
     fixture_open(f, LONG_LEASE_MS);
@@ -140,9 +138,8 @@ static void many_threads_exclude_each_other_over_tls(void **state)
 }
 
 /* A batch of renewals is larger than a record, and than what a socket takes at once. */
-static void long_requests_are_sent_whole_over_tls(void **state)
+TEST_ON(long_requests_are_sent_whole_over_tls, fixture *f)
 {
-    fixture *f = *state;
     char name[DIBS_NAME_MAX + 1];
     uint64_t renewed;
 
@@ -162,9 +159,8 @@ static void long_requests_are_sent_whole_over_tls(void **state)
     }
 }
 
-static void an_account_is_used_over_tls(void **state)
+TEST_ON(an_account_is_used_over_tls, fixture *f)
 {
-    fixture *f = *state;
     dibs_runtime *rt;
     char url[128];
 
@@ -191,13 +187,12 @@ static bool cluster_serves(void *arg)
 }
 
 /* Which nodes there are is asked for over TLS, so they are known by their ports with TLS. */
-static void a_cluster_is_reached_over_tls(void **state)
+TEST(a_cluster_is_reached_over_tls)
 {
     server *s = server_start(&(server_options){.tcp = true, .config = "databases 1\ncluster-enabled yes"});
     dibs_runtime *rt;
     char url[64];
 
-    (void)state;
     server_do(s, "CLUSTER ADDSLOTSRANGE 0 16383");
     assert_true(wait_until(cluster_serves, s, LIMIT_MS));
     snprintf(url, sizeof url, "rediss-cluster://127.0.0.1:%d", s->port);
@@ -217,9 +212,8 @@ static void a_cluster_is_reached_over_tls(void **state)
  */
 #define LEFT_MS (LIMIT_MS / 4)
 
-static void broken_tls_connections_are_made_again(void **state)
+TEST_WITH(broken_tls_connections_are_made_again, fixture_setup, fixture_teardown_expiring, fixture *f)
 {
-    fixture *f = *state;
     struct member members[4];
     struct sigaction pipe;
 
@@ -253,9 +247,8 @@ static void child_locks(dibs_runtime *rt)
 
 /* Whatever the other threads have OpenSSL do just then, the child can use it, and says nothing to its parent's server.
  */
-static void a_fork_over_tls_may_come_at_any_moment(void **state)
+TEST_ON(a_fork_over_tls_may_come_at_any_moment, fixture *f)
 {
-    fixture *f = *state;
     struct member members[4];
 
     fixture_open(f, LONG_LEASE_MS);
@@ -272,10 +265,8 @@ static void a_fork_over_tls_may_come_at_any_moment(void **state)
 }
 
 /* exit(3) ends OpenSSL while other threads use it. */
-static void a_process_with_tls_may_exit_at_any_moment(void **state)
+TEST_WITH(a_process_with_tls_may_exit_at_any_moment, fixture_setup, fixture_teardown_expiring, fixture *f)
 {
-    fixture *f = *state;
-
     for (int i = 0; i < 10; i++) {
         struct member members[4];
         int status;
@@ -301,10 +292,9 @@ static void a_process_with_tls_may_exit_at_any_moment(void **state)
 
 /* ------------------------------------------------------------ odd networks */
 
-static void tls_records_may_come_in_pieces(void **state)
+TEST_ON(tls_records_may_come_in_pieces, fixture *f)
 {
     static const size_t pieces[] = {1, 7, 100};
-    fixture *f = *state;
 
     for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
         tls_relay *relay = tls_relay_start(&(tls_relay_options){.backend_port = f->server->port, .piece = pieces[i]});
@@ -328,9 +318,8 @@ static void tls_records_may_come_in_pieces(void **state)
 }
 
 /* The server asks for new keys repeatedly: the client must send while it receives. */
-static void tls_keys_may_change(void **state)
+TEST_ON(tls_keys_may_change, fixture *f)
 {
-    fixture *f = *state;
     tls_relay *relay = tls_relay_start(
         &(tls_relay_options){.backend = f->server->socket_path, .folder = certificates_folder(), .new_keys_every = 3});
     dibs_runtime *rt = open_url(url_of(tls_relay_port(relay)), NULL);
@@ -342,9 +331,8 @@ static void tls_keys_may_change(void **state)
     tls_relay_stop(relay);
 }
 
-static void a_tls_connection_that_ends_without_a_word_is_noticed(void **state)
+TEST_ON(a_tls_connection_that_ends_without_a_word_is_noticed, fixture *f)
 {
-    fixture *f = *state;
     tls_relay *relay =
         tls_relay_start(&(tls_relay_options){.backend = f->server->socket_path, .folder = certificates_folder()});
     dibs_runtime *rt = open_url(url_of(tls_relay_port(relay)), NULL);
@@ -360,13 +348,12 @@ static void a_tls_connection_that_ends_without_a_word_is_noticed(void **state)
 
 /* ------------------------------------------------------------- other servers */
 
-static void a_silent_tls_server_fails_open_in_time(void **state)
+TEST(a_silent_tls_server_fails_open_in_time)
 {
     tls_relay *relay = tls_relay_start(&(tls_relay_options){0});
     dibs_runtime *rt;
     int64_t begin = now_ms();
 
-    (void)state;
     assert_status(DIBS_UNAVAILABLE,
                   open_status(url_of(tls_relay_port(relay)), &(dibs_config){.connect_timeout_ms = 300}, &rt));
     assert_in_range(now_ms() - begin, 300, 300 + SLACK_MS);
@@ -375,11 +362,10 @@ static void a_silent_tls_server_fails_open_in_time(void **state)
 }
 
 /* What the client says in a handshake may hold an end of line, which such a server answers. Else the server waits. */
-static void a_server_without_tls_is_refused(void **state)
+TEST(a_server_without_tls_is_refused)
 {
     dibs_runtime *rt;
 
-    (void)state;
     unsetenv("DIBS_TEST_TLS");
     server *plain = server_start(&(server_options){.tcp = true});
     setenv("DIBS_TEST_TLS", "1", 1);
@@ -392,9 +378,8 @@ static void a_server_without_tls_is_refused(void **state)
     server_stop(plain);
 }
 
-static void a_server_with_tls_refuses_a_plain_connection(void **state)
+TEST_ON(a_server_with_tls_refuses_a_plain_connection, fixture *f)
 {
-    fixture *f = *state;
     dibs_runtime *rt;
     char url[64];
 
@@ -404,40 +389,19 @@ static void a_server_with_tls_refuses_a_plain_connection(void **state)
                 dibs_last_error());
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-#define TEST_EXPIRING(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown_expiring)
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(locks_work_over_tls),
-        TEST(many_threads_exclude_each_other_over_tls),
-        TEST(long_requests_are_sent_whole_over_tls),
-        TEST(an_account_is_used_over_tls),
-        TEST(a_cluster_is_reached_over_tls),
-        TEST_EXPIRING(broken_tls_connections_are_made_again),
-        TEST(a_fork_over_tls_may_come_at_any_moment),
-        TEST_EXPIRING(a_process_with_tls_may_exit_at_any_moment),
-        TEST(tls_records_may_come_in_pieces),
-        TEST(tls_keys_may_change),
-        TEST(a_tls_connection_that_ends_without_a_word_is_noticed),
-        TEST(a_silent_tls_server_fails_open_in_time),
-        TEST(a_server_without_tls_is_refused),
-        TEST(a_server_with_tls_refuses_a_plain_connection),
-    };
-
     setenv("DIBS_TEST_TLS", "1", 1); /* the fixtures' servers have TLS */
-    return cmocka_run_group_tests_name("TLS", tests, NULL, NULL);
+    return test_run_all(fixture_setup, fixture_teardown, NULL, NULL);
 }
 
 #else
 
-static void tls_is_refused_where_it_is_not_built_in(void **state)
+TEST(tls_is_refused_where_it_is_not_built_in)
 {
     static const char *const urls[] = {"rediss://127.0.0.1", "REDISS://u:s3cr3t@h/3", "rediss-sentinel://h/m"};
     dibs_runtime *rt;
 
-    (void)state;
     for (size_t i = 0; i < sizeof urls / sizeof *urls; i++) {
         assert_status(DIBS_INVALID, open_status(urls[i], NULL, &rt));
         assert_null(rt);
@@ -447,24 +411,15 @@ static void tls_is_refused_where_it_is_not_built_in(void **state)
     }
 }
 
-static void a_quorum_with_one_tls_url_is_refused_without_tls(void **state)
+TEST(a_quorum_with_one_tls_url_is_refused_without_tls)
 {
     static const char *const urls[] = {"mem:a", "mem:b", "rediss://127.0.0.1"};
     dibs_runtime *rt;
 
-    (void)state;
     assert_status(DIBS_INVALID, dibs_open(&rt, &(dibs_config){.urls = urls, .url_count = 3}));
     assert_non_null(strstr(dibs_last_error(), "built without TLS"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tls_is_refused_where_it_is_not_built_in),
-        cmocka_unit_test(a_quorum_with_one_tls_url_is_refused_without_tls),
-    };
-
-    return cmocka_run_group_tests_name("TLS", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)
 
 #endif

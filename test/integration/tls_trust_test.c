@@ -143,12 +143,11 @@ static bool server_is_judged_right(const server *backend, size_t i)
     return right;
 }
 
-static void a_server_must_prove_its_name(void **state)
+TEST(a_server_must_prove_its_name)
 {
     server *backend = server_start(NULL);
     bool right = true;
 
-    (void)state;
     for (size_t i = 0; i < sizeof servers / sizeof *servers; i++)
         right = server_is_judged_right(backend, i) && right;
     server_stop(backend);
@@ -156,7 +155,7 @@ static void a_server_must_prove_its_name(void **state)
 }
 
 /* The name is not sent where it is an address: that is not allowed in a handshake. */
-static void the_server_name_is_sent_in_the_handshake(void **state)
+TEST(the_server_name_is_sent_in_the_handshake)
 {
     static const struct {
         const char *host, *server_name, *sent;
@@ -166,7 +165,6 @@ static void the_server_name_is_sent_in_the_handshake(void **state)
     };
     server *backend = server_start(NULL);
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         /* One for each: a connection that the runtime before has just begun may come later than its end. */
         tls_relay *relay = tls_relay_start(&(tls_relay_options){.backend = backend->socket_path, .folder = folder});
@@ -178,7 +176,7 @@ static void the_server_name_is_sent_in_the_handshake(void **state)
     server_stop(backend);
 }
 
-static void old_tls_versions_are_refused(void **state)
+TEST(old_tls_versions_are_refused)
 {
     static const struct {
         int most;
@@ -186,7 +184,6 @@ static void old_tls_versions_are_refused(void **state)
     } cases[] = {{TLS1_3_VERSION, DIBS_OK}, {TLS1_2_VERSION, DIBS_OK}, {TLS1_1_VERSION, DIBS_DENIED}};
     server *backend = server_start(NULL);
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tls_relay *relay = tls_relay_start(
             &(tls_relay_options){.backend = backend->socket_path, .folder = folder, .most = cases[i].most});
@@ -199,7 +196,7 @@ static void old_tls_versions_are_refused(void **state)
 
 /* ---------------------------------------------------------- the client's side */
 
-static void a_server_may_demand_a_client_certificate(void **state)
+TEST(a_server_may_demand_a_client_certificate)
 {
     static const struct {
         const char *certificate, *key;
@@ -213,7 +210,6 @@ static void a_server_may_demand_a_client_certificate(void **state)
     static const char *const versions[] = {"TLSv1.3", "TLSv1.2"};
     bool right = true;
 
-    (void)state;
     for (size_t v = 0; v < 2; v++) {
         char lines[128];
         snprintf(lines, sizeof lines, "tls-auth-clients yes\ntls-protocols \"%s\"", versions[v]);
@@ -285,11 +281,10 @@ static void write_locked_key(void)
                              "-----END ENCRYPTED PRIVATE KEY-----\n");
 }
 
-static void useless_certificate_files_are_named(void **state)
+TEST(useless_certificate_files_are_named)
 {
     bool right = true;
 
-    (void)state;
     write_file("empty", "");
     write_file("garbage", "-----BEGIN CERTIFICATE-----\nnot at all\n-----END CERTIFICATE-----\n");
     copy_without_end("client.crt", "half.crt");
@@ -311,11 +306,10 @@ static void useless_certificate_files_are_named(void **state)
 }
 
 /* The system's certificates count where no file is configured. */
-static void the_systems_certificates_are_the_default(void **state)
+TEST(the_systems_certificates_are_the_default)
 {
     server *s = server_start(&(server_options){.tls = folder});
 
-    (void)state;
     assert_status(DIBS_DENIED, try_open("127.0.0.1", s->port, NULL));
     setenv("SSL_CERT_FILE", in_folder("ca.crt"), 1);
     assert_status(DIBS_OK, try_open("127.0.0.1", s->port, NULL));
@@ -327,38 +321,23 @@ static void the_systems_certificates_are_the_default(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_server_must_prove_its_name),
-        cmocka_unit_test(the_server_name_is_sent_in_the_handshake),
-        cmocka_unit_test(old_tls_versions_are_refused),
-        cmocka_unit_test(a_server_may_demand_a_client_certificate),
-        cmocka_unit_test(useless_certificate_files_are_named),
-        cmocka_unit_test(the_systems_certificates_are_the_default),
-    };
-
     unsetenv("DIBS_TEST_TLS");
     unsetenv("SSL_CERT_FILE");
-    return cmocka_run_group_tests_name("TLS: trust", tests, setup_group, NULL);
+    return test_run_all(NULL, NULL, setup_group, NULL);
 }
 
 #else
 
-static void certificate_files_need_a_tls_url(void **state)
+TEST(certificate_files_need_a_tls_url)
 {
     dibs_runtime *rt;
 
-    (void)state;
     assert_status(DIBS_INVALID, open_status("mem:", &(dibs_config){.tls_ca_file = "ca.crt"}, &rt));
     assert_non_null(strstr(dibs_last_error(), "tls_ca_file"));
     assert_status(DIBS_INVALID, open_status("rediss://h", &(dibs_config){.tls_ca_file = "ca.crt"}, &rt));
     assert_non_null(strstr(dibs_last_error(), "built without TLS"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(certificate_files_need_a_tls_url)};
-
-    return cmocka_run_group_tests_name("TLS: trust", tests, NULL, NULL);
-}
+TESTS(NULL, NULL)
 
 #endif

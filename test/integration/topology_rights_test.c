@@ -170,70 +170,10 @@ static const char *with_account(char out[400], const char *url, const char *acco
     return out;
 }
 
-/* ---------------------------------------------------------------------------- Sentinel */
-
-static void the_documented_rule_is_enough_for_sentinels(void **state)
-{
-    server *data = server_start(&(server_options){.tcp = true});
-    server *sentinel = sentinel_start(data);
-    char rule[RULE_SIZE], one[RULE_SIZE], url[400];
-    struct place p = {.servers = {sentinel}, .count = 1, .url_count = 1, .user = "watch"};
-
-    (void)state;
-    p.config = (dibs_config){.sentinel_user = "watch", .sentinel_password = "pw", .connect_timeout_ms = 3000};
-    document_block(FILE_NAME, "One server", SETUSER, one, sizeof one);
-    struct place data_place = {.servers = {data}, .count = 1, .user = "locks"};
-    set_account(&data_place, one);
-    p.urls[0] = with_account(url, sentinel->url, "locks:pw@");
-    document_block(FILE_NAME, "Sentinel", "ACL SETUSER sentinels on >PASSWORD", rule, sizeof rule);
-    expect_enough(&p, rule);
-    expect_rows(&p, "Sentinel", rule);
-    server_stop(sentinel);
-    server_stop(data);
-}
-
-/* ----------------------------------------------------------------------------- cluster */
-
-static void the_documented_rule_is_enough_for_a_cluster(void **state)
-{
-    cluster *c = cluster_start(NULL);
-    char rule[RULE_SIZE], url[400];
-    struct place p = {.count = c->count, .url_count = 1, .user = "locks"};
-
-    (void)state;
-    for (size_t i = 0; i < c->count; i++)
-        p.servers[i] = c->nodes[i];
-    p.urls[0] = with_account(url, c->url, "locks:pw@");
-    document_block(FILE_NAME, "Cluster", SETUSER, rule, sizeof rule);
-    expect_enough(&p, rule);
-    expect_rows(&p, "Cluster", rule);
-    cluster_stop(c);
-}
-
-/* ------------------------------------------------------------------------------ quorum */
-
-static void the_rule_of_one_server_is_enough_for_a_quorum(void **state)
-{
-    enum { MASTERS = 3 };
-    char rule[RULE_SIZE], urls[MASTERS][400];
-    struct place p = {.count = MASTERS, .url_count = MASTERS, .user = "locks"};
-
-    (void)state;
-    document_block(FILE_NAME, "One server", SETUSER, rule, sizeof rule);
-    for (size_t i = 0; i < MASTERS; i++) {
-        p.servers[i] = server_start(NULL);
-        p.urls[i] = with_account(urls[i], p.servers[i]->url, "locks:pw@");
-    }
-    expect_enough(&p, rule);
-    for (size_t i = 0; i < MASTERS; i++)
-        server_stop(p.servers[i]);
-}
-
 /* -------------------------------------------------------------------------- one server */
 
-static void replicas_and_databases_need_their_rights(void **state)
+TEST_WITH(replicas_and_databases_need_their_rights, fixture_setup, fixture_teardown, fixture *f)
 {
-    fixture *f = *state;
     char one[RULE_SIZE], more[RULE_SIZE + 20], url[400], opens[32], locks[32], waits[32];
     struct place p = {.servers = {f->server}, .count = 1, .url_count = 1, .user = "locks"};
 
@@ -257,14 +197,60 @@ static void replicas_and_databases_need_their_rights(void **state)
     assert_false(was_refused(&p, NULL));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(replicas_and_databases_need_their_rights, fixture_setup, fixture_teardown),
-        cmocka_unit_test(the_documented_rule_is_enough_for_sentinels),
-        cmocka_unit_test(the_documented_rule_is_enough_for_a_cluster),
-        cmocka_unit_test(the_rule_of_one_server_is_enough_for_a_quorum),
-    };
+/* ---------------------------------------------------------------------------- Sentinel */
 
-    return cmocka_run_group_tests_name("topology_rights", tests, NULL, NULL);
+TEST(the_documented_rule_is_enough_for_sentinels)
+{
+    server *data = server_start(&(server_options){.tcp = true});
+    server *sentinel = sentinel_start(data);
+    char rule[RULE_SIZE], one[RULE_SIZE], url[400];
+    struct place p = {.servers = {sentinel}, .count = 1, .url_count = 1, .user = "watch"};
+
+    p.config = (dibs_config){.sentinel_user = "watch", .sentinel_password = "pw", .connect_timeout_ms = 3000};
+    document_block(FILE_NAME, "One server", SETUSER, one, sizeof one);
+    struct place data_place = {.servers = {data}, .count = 1, .user = "locks"};
+    set_account(&data_place, one);
+    p.urls[0] = with_account(url, sentinel->url, "locks:pw@");
+    document_block(FILE_NAME, "Sentinel", "ACL SETUSER sentinels on >PASSWORD", rule, sizeof rule);
+    expect_enough(&p, rule);
+    expect_rows(&p, "Sentinel", rule);
+    server_stop(sentinel);
+    server_stop(data);
 }
+
+/* ----------------------------------------------------------------------------- cluster */
+
+TEST(the_documented_rule_is_enough_for_a_cluster)
+{
+    cluster *c = cluster_start(NULL);
+    char rule[RULE_SIZE], url[400];
+    struct place p = {.count = c->count, .url_count = 1, .user = "locks"};
+
+    for (size_t i = 0; i < c->count; i++)
+        p.servers[i] = c->nodes[i];
+    p.urls[0] = with_account(url, c->url, "locks:pw@");
+    document_block(FILE_NAME, "Cluster", SETUSER, rule, sizeof rule);
+    expect_enough(&p, rule);
+    expect_rows(&p, "Cluster", rule);
+    cluster_stop(c);
+}
+
+/* ------------------------------------------------------------------------------ quorum */
+
+TEST(the_rule_of_one_server_is_enough_for_a_quorum)
+{
+    enum { MASTERS = 3 };
+    char rule[RULE_SIZE], urls[MASTERS][400];
+    struct place p = {.count = MASTERS, .url_count = MASTERS, .user = "locks"};
+
+    document_block(FILE_NAME, "One server", SETUSER, rule, sizeof rule);
+    for (size_t i = 0; i < MASTERS; i++) {
+        p.servers[i] = server_start(NULL);
+        p.urls[i] = with_account(urls[i], p.servers[i]->url, "locks:pw@");
+    }
+    expect_enough(&p, rule);
+    for (size_t i = 0; i < MASTERS; i++)
+        server_stop(p.servers[i]);
+}
+
+TESTS(NULL, NULL)

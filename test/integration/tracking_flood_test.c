@@ -58,12 +58,12 @@ static void all_at_once(void **state, const char *command)
     expect_works(f, f->rt, "many:1");
 }
 
-static void a_flushall_loses_all_locks_soon(void **state)
+TEST(a_flushall_loses_all_locks_soon)
 {
     all_at_once(state, "FLUSHALL");
 }
 
-static void a_flushdb_async_loses_all_locks_soon(void **state)
+TEST(a_flushdb_async_loses_all_locks_soon)
 {
     all_at_once(state, "FLUSHDB ASYNC");
 }
@@ -126,11 +126,10 @@ static unsigned times_at_risk(struct seen *seen)
  * would be if that renewal were late by a sixth of it: by two seconds, because a virtual machine may stand still for
  * one. Each of the others has a message of its own.
  */
-static void a_flood_of_messages_delays_no_renewal(void **state)
+TEST_ON(a_flood_of_messages_delays_no_renewal, fixture *f)
 {
     enum { SHORT = 12000, ROUNDS = 2 };
     static const dibs_lock_options brief = {.lease_ms = SHORT};
-    fixture *f = *state;
     struct seen seen = {.rt = NULL};
 
     f->config.on_event = see;
@@ -163,10 +162,8 @@ static void a_flood_of_messages_delays_no_renewal(void **state)
  * The server's table is too small for all keys, so the server tells of keys that have not changed. Each look enters its
  * key again: this goes on, but must neither cost a lock nor keep the processor busy.
  */
-static void a_tracking_table_that_is_too_small_costs_no_lock(void **state)
+TEST_ON(a_tracking_table_that_is_too_small_costs_no_lock, fixture *f)
 {
-    fixture *f = *state;
-
     server_do(f->server, "CONFIG SET tracking-table-max-keys 1000");
     open_tracking(f, LONG_LEASE_MS);
     lock_many(f->rt);
@@ -181,10 +178,9 @@ static void a_tracking_table_that_is_too_small_costs_no_lock(void **state)
 }
 
 /* A client without dibs has the lock, and keeps changing its key: the waiter asks as often as without messages. */
-static void a_foreign_key_that_keeps_changing_causes_little_load(void **state)
+TEST_ON(a_foreign_key_that_keeps_changing_causes_little_load, fixture *f)
 {
     enum { STREAM_MS = 1500, REST_LEAST_MS = 50, FIRST = 8 };
-    fixture *f = *state;
     actor *thread = actor_start();
 
     open_tracking(f, LONG_LEASE_MS);
@@ -209,17 +205,4 @@ static void a_foreign_key_that_keeps_changing_causes_little_load(void **state)
     actor_end(thread);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_flushall_loses_all_locks_soon),
-        TEST(a_flushdb_async_loses_all_locks_soon),
-        TEST(a_flood_of_messages_delays_no_renewal),
-        TEST(a_tracking_table_that_is_too_small_costs_no_lock),
-        TEST(a_foreign_key_that_keeps_changing_causes_little_load),
-    };
-
-    return cmocka_run_group_tests_name("tracking_flood", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

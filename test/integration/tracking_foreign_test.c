@@ -65,9 +65,9 @@ static void expect_told_of(fixture *f, const char *command)
 }
 
 #define ENDED_BY(name, command)                                                                                        \
-    static void a_foreign_release_by_##name##_is_noticed(void **state)                                                 \
+    TEST_ON(a_foreign_release_by_##name##_is_noticed, fixture *f)                                                      \
     {                                                                                                                  \
-        expect_told_of(*state, command);                                                                               \
+        expect_told_of(f, command);                                                                                    \
     }
 
 ENDED_BY(del, "DEL lock:x")
@@ -76,10 +76,9 @@ ENDED_BY(flushall, "FLUSHALL")
 ENDED_BY(pexpire, "PEXPIRE lock:x 1")
 ENDED_BY(a_script, "EVAL if(redis.call('GET',KEYS[1])==ARGV[1])then(redis).call('DEL',KEYS[1])end 1 lock:x by-hand")
 
-static void a_waiter_is_told_of_a_foreign_keys_expiry(void **state)
+TEST_ON(a_waiter_is_told_of_a_foreign_keys_expiry, fixture *f)
 {
     enum { LIFE_MS = 1500 };
-    fixture *f = *state;
 
     open_tracking(f, 0);
     int64_t set = now_ms(); /* or later */
@@ -92,10 +91,8 @@ static void a_waiter_is_told_of_a_foreign_keys_expiry(void **state)
 }
 
 /* The key loses its expiry, gets a long one, and then a short one: each change is told. */
-static void a_waiter_is_told_when_a_foreign_keys_expiry_changes(void **state)
+TEST_ON(a_waiter_is_told_when_a_foreign_keys_expiry_changes, fixture *f)
 {
-    fixture *f = *state;
-
     open_tracking(f, 0);
     server_do(f->server, "SET lock:x by-hand PX 5000");
     actor *thread = begin_waiting(f);
@@ -134,10 +131,9 @@ static void expect_rest(fixture *f, int64_t ms)
                 (long long)took);
 }
 
-static void a_waiter_for_a_foreign_key_rarely_asks(void **state)
+TEST_ON(a_waiter_for_a_foreign_key_rarely_asks, fixture *f)
 {
     enum { WAIT_MS = 3000 };
-    fixture *f = *state;
 
     open_tracking(f, 0);
     take_by_hand(f, "by-hand");
@@ -152,10 +148,9 @@ static void a_waiter_for_a_foreign_key_rarely_asks(void **state)
 }
 
 /* Messages do not prolong a wait beyond its limit. */
-static void a_wait_for_a_foreign_key_ends_in_time(void **state)
+TEST_ON(a_wait_for_a_foreign_key_ends_in_time, fixture *f)
 {
     enum { WAIT_MS = 700 };
-    fixture *f = *state;
 
     open_tracking(f, 0);
     take_by_hand(f, "by-hand");
@@ -170,10 +165,8 @@ static void a_wait_for_a_foreign_key_ends_in_time(void **state)
     expect_works(f, f->rt, "x");
 }
 
-static void a_close_ends_a_wait_for_a_foreign_key(void **state)
+TEST_ON(a_close_ends_a_wait_for_a_foreign_key, fixture *f)
 {
-    fixture *f = *state;
-
     open_tracking(f, 0);
     take_by_hand(f, "by-hand");
     actor *thread = begin_waiting(f);
@@ -238,9 +231,8 @@ static actor *take_done(struct waiters *all, int *place)
     return NULL;
 }
 
-static void several_threads_wait_for_a_foreign_key(void **state)
+TEST_ON(several_threads_wait_for_a_foreign_key, fixture *f)
 {
-    fixture *f = *state;
     int place;
 
     open_tracking(f, 0);
@@ -256,10 +248,9 @@ static void several_threads_wait_for_a_foreign_key(void **state)
  * The threads have waited for more than half of a lease. After that time a waiter that has not asked loses its place:
  * all ask in time, so the lock goes to the first.
  */
-static void fair_waiters_for_a_foreign_key_keep_their_places(void **state)
+TEST_ON(fair_waiters_for_a_foreign_key_keep_their_places, fixture *f)
 {
     enum { WAITER_LEASE_MS = 12000, ROUNDS = 2 };
-    fixture *f = *state;
     int place;
 
     open_tracking(f, WAITER_LEASE_MS);
@@ -278,10 +269,9 @@ static void fair_waiters_for_a_foreign_key_keep_their_places(void **state)
 }
 
 /* Several processes wait: one gets the lock by its own ask, the next ones by a release. */
-static void several_processes_wait_for_a_foreign_key(void **state)
+TEST_ON(several_processes_wait_for_a_foreign_key, fixture *f)
 {
     enum { AGENTS = 3 };
-    fixture *f = *state;
     process *agents[AGENTS];
     bool served[AGENTS] = {false};
 
@@ -336,7 +326,7 @@ static void expect_told_of_the_last(fixture *f, const char *const *changes, size
     expect_granted(f, thread, since);
 }
 
-static void a_waiter_sees_one_foreign_holder_after_another(void **state)
+TEST(a_waiter_sees_one_foreign_holder_after_another)
 {
     static const char *const changes[] = {
         "SET lock:x another%d PX 600000",
@@ -348,10 +338,8 @@ static void a_waiter_sees_one_foreign_holder_after_another(void **state)
 }
 
 /* The key is no string: it shows no holder, but the lock is not free either. */
-static void a_key_of_another_type_is_an_error_until_it_is_gone(void **state)
+TEST_ON(a_key_of_another_type_is_an_error_until_it_is_gone, fixture *f)
 {
-    fixture *f = *state;
-
     open_tracking(f, 0);
     take_by_hand(f, "by-hand");
     actor *thread = begin_waiting(f);
@@ -366,9 +354,8 @@ static void a_key_of_another_type_is_an_error_until_it_is_gone(void **state)
  * A runtime takes the lock over from the foreign client: the waiter then waits for that runtime, and its release grants
  * the lock.
  */
-static void a_waiter_is_told_when_dibs_takes_a_foreign_lock_over(void **state)
+TEST_ON(a_waiter_is_told_when_dibs_takes_a_foreign_lock_over, fixture *f)
 {
-    fixture *f = *state;
     char token[256];
 
     open_tracking(f, 0);
@@ -420,9 +407,8 @@ static void end_late(fixture *f, struct late *late)
 }
 
 /* The holder has released the lock by then without a message: the read shows it. */
-static void a_read_after_the_foreign_release_tells_of_it(void **state)
+TEST_ON(a_read_after_the_foreign_release_tells_of_it, fixture *f)
 {
-    fixture *f = *state;
     struct late late = begin_late(f);
 
     server_do(f->server, "DEL lock:x");
@@ -434,9 +420,8 @@ static void a_read_after_the_foreign_release_tells_of_it(void **state)
 }
 
 /* Another foreign client has the lock by then. */
-static void a_read_after_a_foreign_change_tells_of_it(void **state)
+TEST_ON(a_read_after_a_foreign_change_tells_of_it, fixture *f)
 {
-    fixture *f = *state;
     struct late late = begin_late(f);
 
     take_by_hand(f, "another");
@@ -475,26 +460,24 @@ static void expect_told_in_spite_of(fixture *f, void (*end)(server *s))
     expect_granted(f, thread, since);
 }
 
-static void a_foreign_release_is_noticed_though_the_background_connection_ends(void **state)
+TEST(a_foreign_release_is_noticed_though_the_background_connection_ends)
 {
     expect_told_in_spite_of(*state, kill_tracker);
 }
 
-static void a_foreign_release_is_noticed_though_the_subscription_ends(void **state)
+TEST(a_foreign_release_is_noticed_though_the_subscription_ends)
 {
     expect_told_in_spite_of(*state, kill_subscription);
 }
 
-static void a_foreign_release_is_noticed_though_all_connections_end(void **state)
+TEST(a_foreign_release_is_noticed_though_all_connections_end)
 {
     expect_told_in_spite_of(*state, kill_all);
 }
 
 /* The holder's key outlives the restart. Until the waiter is told again, it asks. */
-static void a_foreign_release_is_noticed_after_a_restart(void **state)
+TEST_ON(a_foreign_release_is_noticed_after_a_restart, fixture *f)
 {
-    fixture *f = *state;
-
     server_stop(f->server);
     f->server = server_start(&(server_options){.config = "appendonly yes\nappendfsync always"});
     f->urls[0] = f->server->url;
@@ -534,22 +517,22 @@ static void expect_told_of_name(fixture *f, const char *prefix, const char *name
     actor_end(thread);
 }
 
-static void a_foreign_release_is_noticed_for_a_name_of_odd_bytes(void **state)
+TEST(a_foreign_release_is_noticed_for_a_name_of_odd_bytes)
 {
     expect_told_of_name(*state, NULL, "\x01\xff\r\n{*?[\\]}\" $-1 \x80");
 }
 
-static void a_foreign_release_is_noticed_under_an_odd_prefix(void **state)
+TEST(a_foreign_release_is_noticed_under_an_odd_prefix)
 {
     expect_told_of_name(*state, "\xff\n{*} ", "\n");
 }
 
-static void a_foreign_release_is_noticed_without_a_prefix(void **state)
+TEST(a_foreign_release_is_noticed_without_a_prefix)
 {
     expect_told_of_name(*state, "", "x");
 }
 
-static void a_foreign_release_is_noticed_for_a_long_name(void **state)
+TEST(a_foreign_release_is_noticed_for_a_long_name)
 {
     char name[DIBS_NAME_MAX + 1];
 
@@ -559,9 +542,8 @@ static void a_foreign_release_is_noticed_for_a_long_name(void **state)
 }
 
 /* A change in another database is no release; the server's messages do not name the database. */
-static void a_foreign_release_is_noticed_in_another_database(void **state)
+TEST_ON(a_foreign_release_is_noticed_in_another_database, fixture *f)
 {
-    fixture *f = *state;
     char url[200];
 
     snprintf(url, sizeof url, "%s?db=3", f->server->url);
@@ -583,39 +565,4 @@ static void a_foreign_release_is_noticed_in_another_database(void **state)
     server_do(f->server, "SELECT 0");
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_foreign_release_by_del_is_noticed),
-        TEST(a_foreign_release_by_unlink_is_noticed),
-        TEST(a_foreign_release_by_flushall_is_noticed),
-        TEST(a_foreign_release_by_pexpire_is_noticed),
-        TEST(a_foreign_release_by_a_script_is_noticed),
-        TEST(a_waiter_is_told_of_a_foreign_keys_expiry),
-        TEST(a_waiter_is_told_when_a_foreign_keys_expiry_changes),
-        TEST(a_waiter_for_a_foreign_key_rarely_asks),
-        TEST(a_wait_for_a_foreign_key_ends_in_time),
-        TEST(a_close_ends_a_wait_for_a_foreign_key),
-        TEST(several_threads_wait_for_a_foreign_key),
-        TEST(fair_waiters_for_a_foreign_key_keep_their_places),
-        TEST(several_processes_wait_for_a_foreign_key),
-        TEST(a_waiter_sees_one_foreign_holder_after_another),
-        TEST(a_key_of_another_type_is_an_error_until_it_is_gone),
-        TEST(a_waiter_is_told_when_dibs_takes_a_foreign_lock_over),
-        TEST(a_read_after_the_foreign_release_tells_of_it),
-        TEST(a_read_after_a_foreign_change_tells_of_it),
-        TEST(a_foreign_release_is_noticed_though_the_background_connection_ends),
-        TEST(a_foreign_release_is_noticed_though_the_subscription_ends),
-        TEST(a_foreign_release_is_noticed_though_all_connections_end),
-        TEST(a_foreign_release_is_noticed_after_a_restart),
-        TEST(a_foreign_release_is_noticed_for_a_name_of_odd_bytes),
-        TEST(a_foreign_release_is_noticed_under_an_odd_prefix),
-        TEST(a_foreign_release_is_noticed_without_a_prefix),
-        TEST(a_foreign_release_is_noticed_for_a_long_name),
-        TEST(a_foreign_release_is_noticed_in_another_database),
-    };
-
-    return cmocka_run_group_tests_name("tracking_foreign", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

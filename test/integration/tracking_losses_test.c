@@ -37,9 +37,9 @@ static void expect_loss_by(fixture *f, const char *command)
 }
 
 #define ENDED_BY(name, command)                                                                                        \
-    static void a_loss_by_##name##_is_noticed(void **state)                                                            \
+    TEST_ON(a_loss_by_##name##_is_noticed, fixture *f)                                                                 \
     {                                                                                                                  \
-        expect_loss_by(*state, command);                                                                               \
+        expect_loss_by(f, command);                                                                                    \
     }
 
 ENDED_BY(del, "DEL lock:x")
@@ -59,10 +59,8 @@ ENDED_BY(pexpire, "PEXPIRE lock:x 1")
 ENDED_BY(pexpireat, "PEXPIREAT lock:x 1")
 ENDED_BY(a_script, "EVAL return(redis.call('DEL','lock:x')) 0")
 
-static void a_loss_in_a_transaction_is_noticed(void **state)
+TEST_ON(a_loss_in_a_transaction_is_noticed, fixture *f)
 {
-    fixture *f = *state;
-
     open_tracking(f, 0);
     hold(f, "x");
     int64_t since = now_ms();
@@ -75,10 +73,9 @@ static void a_loss_in_a_transaction_is_noticed(void **state)
 }
 
 /* The key is the one that was used least recently, and gives way to many others. */
-static void a_loss_by_eviction_is_noticed(void **state)
+TEST_ON(a_loss_by_eviction_is_noticed, fixture *f)
 {
     enum { MOST = 200000 };
-    fixture *f = *state;
     int64_t since = 0;
 
     open_tracking(f, 0);
@@ -96,9 +93,8 @@ static void a_loss_by_eviction_is_noticed(void **state)
     expect_works(f, f->rt, "x");
 }
 
-static void a_loss_by_a_forced_unlock_is_noticed(void **state)
+TEST_ON(a_loss_by_a_forced_unlock_is_noticed, fixture *f)
 {
-    fixture *f = *state;
     dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
     dibs_owner owner;
 
@@ -117,10 +113,8 @@ static void a_loss_by_a_forced_unlock_is_noticed(void **state)
 }
 
 /* The lock is deleted before the server tracks it: the first look finds that. */
-static void a_loss_before_tracking_begins_is_noticed(void **state)
+TEST_ON(a_loss_before_tracking_begins_is_noticed, fixture *f)
 {
-    fixture *f = *state;
-
     open_tracking(f, 0);
     for (int i = 0; i < 3; i++) { /* the first lease of all, and later ones */
         assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
@@ -136,10 +130,9 @@ static void a_loss_before_tracking_begins_is_noticed(void **state)
 }
 
 /* One of many, in the middle of the table, after the connection that tracked them was ended. */
-static void the_loss_of_one_of_many_locks_is_noticed(void **state)
+TEST_ON(the_loss_of_one_of_many_locks_is_noticed, fixture *f)
 {
     enum { MANY = 500 };
-    fixture *f = *state;
     char name[32];
 
     open_tracking(f, LONG_LEASE_MS);
@@ -161,9 +154,8 @@ static void the_loss_of_one_of_many_locks_is_noticed(void **state)
 }
 
 /* A fixed lease is never renewed: only tracking can show before its end that it is lost. */
-static void the_loss_of_a_fixed_lease_is_noticed(void **state)
+TEST_ON(the_loss_of_a_fixed_lease_is_noticed, fixture *f)
 {
-    fixture *f = *state;
     const dibs_lock_options fixed = {.lease_ms = LONG_LEASE_MS, .flags = DIBS_FIXED_LEASE};
 
     open_tracking(f, 0);
@@ -207,10 +199,8 @@ static void expect_life_after(fixture *f, const char *command)
 }
 
 /* The other client's time is longer: a renewal never shortens it. */
-static void a_longer_expiry_is_no_loss(void **state)
+TEST_ON(a_longer_expiry_is_no_loss, fixture *f)
 {
-    fixture *f = *state;
-
     expect_life_after(f, "PEXPIRE lock:x 600000");
     assert_in_range(left(f), 30001, 600000);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
@@ -218,37 +208,30 @@ static void a_longer_expiry_is_no_loss(void **state)
 }
 
 /* The lease is given its length again. */
-static void a_shorter_expiry_is_no_loss(void **state)
+TEST_ON(a_shorter_expiry_is_no_loss, fixture *f)
 {
-    fixture *f = *state;
-
     expect_life_after(f, "PEXPIRE lock:x 20000");
     assert_in_range(left(f), 20001 - 10000, 30000);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
 }
 
-static void a_removed_expiry_is_no_loss(void **state)
+TEST_ON(a_removed_expiry_is_no_loss, fixture *f)
 {
-    fixture *f = *state;
-
     expect_life_after(f, "PERSIST lock:x");
     assert_in_range(left(f), 1, 30000);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
 }
 
 /* By the time of the look, the change that the message tells of is undone. */
-static void a_key_renamed_and_renamed_back_is_no_loss(void **state)
+TEST_ON(a_key_renamed_and_renamed_back_is_no_loss, fixture *f)
 {
-    fixture *f = *state;
-
     expect_life_after(f, "EVAL redis.call('RENAME','lock:x','y')redis.call('RENAME','y','lock:x') 0");
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
 }
 
 /* A fixed lease is looked at, but gets no more time by that. */
-static void a_touched_fixed_lease_gets_no_more_time(void **state)
+TEST_ON(a_touched_fixed_lease_gets_no_more_time, fixture *f)
 {
-    fixture *f = *state;
     const dibs_lock_options fixed = {.lease_ms = 3000, .flags = DIBS_FIXED_LEASE};
 
     open_tracking(f, 0);
@@ -267,10 +250,8 @@ static void a_touched_fixed_lease_gets_no_more_time(void **state)
 }
 
 /* The server's messages do not name the database. */
-static void a_change_in_another_database_is_no_loss(void **state)
+TEST_ON(a_change_in_another_database_is_no_loss, fixture *f)
 {
-    fixture *f = *state;
-
     open_tracking(f, 0);
     hold(f, "x");
     dibs_stats before = stats_of(f->rt);
@@ -309,14 +290,9 @@ static void expect_told_after(fixture *f, void (*end)(server *s))
     expect_told_of_loss(f, "x", since);
 }
 
-static void a_loss_is_noticed_after_the_background_connection_broke(void **state)
+TEST(a_loss_is_noticed_after_the_background_connection_broke)
 {
     expect_told_after(*state, kill_tracker);
-}
-
-static void a_loss_is_noticed_after_all_connections_broke(void **state)
-{
-    expect_told_after(*state, kill_all);
 }
 
 struct seen {
@@ -334,10 +310,8 @@ static bool is_looked_at_again(void *arg)
 /*
  * The background connection is open, so the table has its pair already; only a new CLIENT TRACKING shows that it works.
  */
-static void a_loss_is_noticed_after_the_subscription_broke(void **state)
+TEST_ON(a_loss_is_noticed_after_the_subscription_broke, fixture *f)
 {
-    fixture *f = *state;
-
     open_tracking(f, 0);
     hold(f, "x");
     for (int i = 0; i < 3; i++) {
@@ -351,11 +325,14 @@ static void a_loss_is_noticed_after_the_subscription_broke(void **state)
     expect_told_of_loss(f, "x", since);
 }
 
-/* A loss while nothing is tracked is found by the look when tracking begins again. */
-static void a_loss_while_nothing_is_tracked_is_noticed(void **state)
+TEST(a_loss_is_noticed_after_all_connections_broke)
 {
-    fixture *f = *state;
+    expect_told_after(*state, kill_all);
+}
 
+/* A loss while nothing is tracked is found by the look when tracking begins again. */
+TEST_ON(a_loss_while_nothing_is_tracked_is_noticed, fixture *f)
+{
     open_tracking(f, 0);
     hold(f, "x");
     int64_t since = now_ms();
@@ -364,96 +341,6 @@ static void a_loss_while_nothing_is_tracked_is_noticed(void **state)
     server_do(f->server, "DEL lock:x");
     server_do(f->server, "EXEC");
     expect_told_of_loss(f, "x", since);
-}
-
-static void expect_told_after_restart(fixture *f, const char *config)
-{
-    server_stop(f->server);
-    f->server = server_start(&(server_options){.config = config});
-    f->urls[0] = f->server->url;
-    open_tracking(f, LONG_LEASE_MS);
-    hold(f, "x");
-    for (int i = 0; i < 2; i++) {
-        uint64_t renewed = stats_of(f->rt).renewed;
-        restart(f->server);
-        await_renewed(f->rt, renewed + 1);
-        await_tracked(f->server, f->rt, 1);
-        assert_true(server_has(f->server, "lock:x"));
-    }
-    int64_t since = now_ms();
-    server_do(f->server, "DEL lock:x");
-    expect_told_of_loss(f, "x", since);
-}
-
-static void a_loss_is_noticed_after_a_restart(void **state)
-{
-    expect_told_after_restart(*state, "appendonly yes\nappendfsync always");
-}
-
-static void a_loss_is_noticed_after_a_restart_that_forgets(void **state)
-{
-    expect_told_after_restart(*state, NULL);
-}
-
-/* --------------------------------------------------------------------- names */
-
-/* Both keys are prefix and name as they are. */
-static void expect_told_of_name(fixture *f, const char *prefix, const char *name)
-{
-    char key[600];
-    size_t size = (size_t)snprintf(key, sizeof key, "%s%s", prefix ? prefix : "lock:", name);
-
-    f->config.key_prefix = prefix;
-    open_tracking(f, 0);
-    hold(f, name);
-    int64_t since = now_ms();
-    assert_int_equal(server_integer(f->server, "DEL %b", key, size), 1);
-    expect_told_of_loss(f, name, since);
-}
-
-static void a_loss_is_noticed_for_a_name_of_odd_bytes(void **state)
-{
-    expect_told_of_name(*state, NULL, "\x01\xff\r\n{*?[\\]}\" $-1 \x80");
-}
-
-static void a_loss_is_noticed_for_a_name_with_a_hash_tag(void **state)
-{
-    expect_told_of_name(*state, "a{b}:", "lock:{x}");
-}
-
-static void a_loss_is_noticed_under_an_odd_prefix(void **state)
-{
-    expect_told_of_name(*state, "\xff\n *", "\n");
-}
-
-static void a_loss_is_noticed_without_a_prefix(void **state)
-{
-    expect_told_of_name(*state, "", "x");
-}
-
-static void a_loss_is_noticed_for_a_long_name(void **state)
-{
-    char name[DIBS_NAME_MAX + 1];
-
-    memset(name, 'n', DIBS_NAME_MAX);
-    name[DIBS_NAME_MAX] = '\0';
-    expect_told_of_name(*state, NULL, name);
-}
-
-static void a_loss_is_noticed_in_another_database(void **state)
-{
-    fixture *f = *state;
-    char url[200];
-
-    snprintf(url, sizeof url, "%s?db=3", f->server->url);
-    f->urls[0] = url;
-    open_tracking(f, 0);
-    hold(f, "x");
-    int64_t since = now_ms();
-    server_do(f->server, "SELECT 3");
-    assert_int_equal(server_integer(f->server, "DEL lock:x"), 1);
-    expect_told_of_loss(f, "x", since);
-    server_do(f->server, "SELECT 0");
 }
 
 /*
@@ -481,9 +368,8 @@ static bool is_loss_known_early_after_a_blocked_call(fixture *f)
     return early;
 }
 
-static void a_loss_is_noticed_soon_after_a_thread_blocked(void **state)
+TEST_ON(a_loss_is_noticed_soon_after_a_thread_blocked, fixture *f)
 {
-    fixture *f = *state;
     int early = 0;
 
     open_tracking(f, LONG_LEASE_MS);
@@ -496,53 +382,93 @@ static void a_loss_is_noticed_soon_after_a_thread_blocked(void **state)
     dibs_close(holder);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
+static void expect_told_after_restart(fixture *f, const char *config)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(a_loss_by_del_is_noticed),
-        TEST(a_loss_by_unlink_is_noticed),
-        TEST(a_loss_by_getdel_is_noticed),
-        TEST(a_loss_by_flushdb_is_noticed),
-        TEST(a_loss_by_flushdb_async_is_noticed),
-        TEST(a_loss_by_flushall_is_noticed),
-        TEST(a_loss_by_set_is_noticed),
-        TEST(a_loss_by_setex_is_noticed),
-        TEST(a_loss_by_append_is_noticed),
-        TEST(a_loss_by_rename_is_noticed),
-        TEST(a_loss_by_move_is_noticed),
-        TEST(a_loss_by_overwriting_rename_is_noticed),
-        TEST(a_loss_by_overwriting_copy_is_noticed),
-        TEST(a_loss_by_pexpire_is_noticed),
-        TEST(a_loss_by_pexpireat_is_noticed),
-        TEST(a_loss_by_a_script_is_noticed),
-        TEST(a_loss_in_a_transaction_is_noticed),
-        TEST(a_loss_by_eviction_is_noticed),
-        TEST(a_loss_by_a_forced_unlock_is_noticed),
-        TEST(a_loss_before_tracking_begins_is_noticed),
-        TEST(the_loss_of_one_of_many_locks_is_noticed),
-        TEST(the_loss_of_a_fixed_lease_is_noticed),
-        TEST(a_longer_expiry_is_no_loss),
-        TEST(a_shorter_expiry_is_no_loss),
-        TEST(a_removed_expiry_is_no_loss),
-        TEST(a_key_renamed_and_renamed_back_is_no_loss),
-        TEST(a_touched_fixed_lease_gets_no_more_time),
-        TEST(a_change_in_another_database_is_no_loss),
-        TEST(a_loss_is_noticed_after_the_background_connection_broke),
-        TEST(a_loss_is_noticed_after_the_subscription_broke),
-        TEST(a_loss_is_noticed_after_all_connections_broke),
-        TEST(a_loss_while_nothing_is_tracked_is_noticed),
-        TEST(a_loss_is_noticed_soon_after_a_thread_blocked),
-        TEST(a_loss_is_noticed_after_a_restart),
-        TEST(a_loss_is_noticed_after_a_restart_that_forgets),
-        TEST(a_loss_is_noticed_for_a_name_of_odd_bytes),
-        TEST(a_loss_is_noticed_for_a_name_with_a_hash_tag),
-        TEST(a_loss_is_noticed_under_an_odd_prefix),
-        TEST(a_loss_is_noticed_without_a_prefix),
-        TEST(a_loss_is_noticed_for_a_long_name),
-        TEST(a_loss_is_noticed_in_another_database),
-    };
-
-    return cmocka_run_group_tests_name("tracking_losses", tests, NULL, NULL);
+    server_stop(f->server);
+    f->server = server_start(&(server_options){.config = config});
+    f->urls[0] = f->server->url;
+    open_tracking(f, LONG_LEASE_MS);
+    hold(f, "x");
+    for (int i = 0; i < 2; i++) {
+        uint64_t renewed = stats_of(f->rt).renewed;
+        restart(f->server);
+        await_renewed(f->rt, renewed + 1);
+        await_tracked(f->server, f->rt, 1);
+        assert_true(server_has(f->server, "lock:x"));
+    }
+    int64_t since = now_ms();
+    server_do(f->server, "DEL lock:x");
+    expect_told_of_loss(f, "x", since);
 }
+
+TEST(a_loss_is_noticed_after_a_restart)
+{
+    expect_told_after_restart(*state, "appendonly yes\nappendfsync always");
+}
+
+TEST(a_loss_is_noticed_after_a_restart_that_forgets)
+{
+    expect_told_after_restart(*state, NULL);
+}
+
+/* --------------------------------------------------------------------- names */
+
+/* Both keys are prefix and name as they are. */
+static void expect_told_of_name(fixture *f, const char *prefix, const char *name)
+{
+    char key[600];
+    size_t size = (size_t)snprintf(key, sizeof key, "%s%s", prefix ? prefix : "lock:", name);
+
+    f->config.key_prefix = prefix;
+    open_tracking(f, 0);
+    hold(f, name);
+    int64_t since = now_ms();
+    assert_int_equal(server_integer(f->server, "DEL %b", key, size), 1);
+    expect_told_of_loss(f, name, since);
+}
+
+TEST(a_loss_is_noticed_for_a_name_of_odd_bytes)
+{
+    expect_told_of_name(*state, NULL, "\x01\xff\r\n{*?[\\]}\" $-1 \x80");
+}
+
+TEST(a_loss_is_noticed_for_a_name_with_a_hash_tag)
+{
+    expect_told_of_name(*state, "a{b}:", "lock:{x}");
+}
+
+TEST(a_loss_is_noticed_under_an_odd_prefix)
+{
+    expect_told_of_name(*state, "\xff\n *", "\n");
+}
+
+TEST(a_loss_is_noticed_without_a_prefix)
+{
+    expect_told_of_name(*state, "", "x");
+}
+
+TEST(a_loss_is_noticed_for_a_long_name)
+{
+    char name[DIBS_NAME_MAX + 1];
+
+    memset(name, 'n', DIBS_NAME_MAX);
+    name[DIBS_NAME_MAX] = '\0';
+    expect_told_of_name(*state, NULL, name);
+}
+
+TEST_ON(a_loss_is_noticed_in_another_database, fixture *f)
+{
+    char url[200];
+
+    snprintf(url, sizeof url, "%s?db=3", f->server->url);
+    f->urls[0] = url;
+    open_tracking(f, 0);
+    hold(f, "x");
+    int64_t since = now_ms();
+    server_do(f->server, "SELECT 3");
+    assert_int_equal(server_integer(f->server, "DEL lock:x"), 1);
+    expect_told_of_loss(f, "x", since);
+    server_do(f->server, "SELECT 0");
+}
+
+TESTS(fixture_setup, fixture_teardown)

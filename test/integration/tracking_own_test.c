@@ -48,10 +48,9 @@ static void expect_tracked_still(fixture *f, const char *name)
 /* ----------------------------------------------------------------- short locks */
 
 /* Where the machine keeps the thread from running, a lock is not short, and may be looked at. */
-static void short_locks_are_not_tracked(void **state)
+TEST_ON(short_locks_are_not_tracked, fixture *f)
 {
     enum { PAIRS = 1000, SHORT_MS = 15 };
-    fixture *f = *state;
     unsigned long_ones = 0;
 
     open_tracking(f, 0);
@@ -70,10 +69,9 @@ static void short_locks_are_not_tracked(void **state)
 }
 
 /* Also where long locks were tracked before, and one is now. */
-static void short_locks_beside_a_long_one_are_not_tracked(void **state)
+TEST_ON(short_locks_beside_a_long_one_are_not_tracked, fixture *f)
 {
     enum { PAIRS = 1000, SHORT_MS = 15 };
-    fixture *f = *state;
     unsigned long_ones = 0;
 
     open_tracking(f, LONG_LEASE_MS);
@@ -95,10 +93,8 @@ static void short_locks_beside_a_long_one_are_not_tracked(void **state)
 
 /* ----------------------------------------------------------- renewals, releases */
 
-static void renewals_make_no_messages(void **state)
+TEST_ON(renewals_make_no_messages, fixture *f)
 {
-    fixture *f = *state;
-
     f->config.renew_ms = 20;
     open_tracking(f, 0);
     hold(f, "x");
@@ -115,10 +111,9 @@ static void renewals_make_no_messages(void **state)
 }
 
 /* Locked and released, long enough each time to be tracked: two commands, one look, and one more for the message. */
-static void releases_cost_one_command_at_most(void **state)
+TEST_ON(releases_cost_one_command_at_most, fixture *f)
 {
     enum { TIMES = 10 };
-    fixture *f = *state;
 
     open_tracking(f, LONG_LEASE_MS);
     hold(f, "x");
@@ -138,10 +133,9 @@ static void releases_cost_one_command_at_most(void **state)
 }
 
 /* As before, but the lock is released and taken again before the message of its release may have come. */
-static void locks_taken_again_at_once_cost_few_commands(void **state)
+TEST_ON(locks_taken_again_at_once_cost_few_commands, fixture *f)
 {
     enum { TIMES = 10 };
-    fixture *f = *state;
 
     open_tracking(f, LONG_LEASE_MS);
     hold(f, "x");
@@ -162,9 +156,8 @@ static void locks_taken_again_at_once_cost_few_commands(void **state)
 /* -------------------------------------------------------------------- hand-overs */
 
 /* Within the process, without a command: the key stays the same, and goes on being tracked. */
-static void a_hand_over_keeps_the_lock_tracked(void **state)
+TEST_ON(a_hand_over_keeps_the_lock_tracked, fixture *f)
 {
-    fixture *f = *state;
     actor *other = actor_start();
 
     f->config.handoff_ms = LIMIT_MS;
@@ -202,9 +195,8 @@ static void a_hand_over_keeps_the_lock_tracked(void **state)
 }
 
 /* A release and the ask of the next thread here, which waits behind another process. */
-static void a_release_with_an_ask_costs_few_commands(void **state)
+TEST_ON(a_release_with_an_ask_costs_few_commands, fixture *f)
 {
-    fixture *f = *state;
     process *agent = agent_start(f->server->url, LONG_LEASE_MS);
     actor *second = actor_start();
 
@@ -254,10 +246,9 @@ static void pass(fixture *f, const struct side *from, const struct side *to)
     assert_status(DIBS_OK, actor_check(to->thread, to->rt, "x"));
 }
 
-static void a_lock_that_goes_to_another_runtime_costs_one_command_at_most(void **state)
+TEST_ON(a_lock_that_goes_to_another_runtime_costs_one_command_at_most, fixture *f)
 {
     enum { TIMES = 4 };
-    fixture *f = *state;
 
     open_tracking(f, LONG_LEASE_MS);
     struct side one = {f->rt, actor_start()}, two = {open_url(f->server->url, &f->config), actor_start()};
@@ -281,9 +272,8 @@ static void a_lock_that_goes_to_another_runtime_costs_one_command_at_most(void *
 /* ------------------------------------------------------------- messages out of time */
 
 /* The message tells of an old release: the lock is held again by then, and tracked. */
-static void a_message_of_an_older_lease_ends_nothing(void **state)
+TEST_ON(a_message_of_an_older_lease_ends_nothing, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
 
     f->urls[0] = script_server_url(net);
@@ -357,10 +347,8 @@ static void child_is_told(dibs_runtime *rt)
     redisFree(link);
 }
 
-static void a_child_tracks_by_itself(void **state)
+TEST_ON(a_child_tracks_by_itself, fixture *f)
 {
-    fixture *f = *state;
-
     open_tracking(f, LONG_LEASE_MS);
     hold(f, "parent");
     child_socket_path = f->server->socket_path;
@@ -384,10 +372,9 @@ static void a_child_tracks_by_itself(void **state)
  * A fair lock went from one thread to another, and the first one's release is not answered yet: a loss of the second
  * one's lease is noticed nevertheless.
  */
-static void a_change_during_an_unanswered_release_is_noticed(void **state)
+TEST_ON(a_change_during_an_unanswered_release_is_noticed, fixture *f)
 {
     static const dibs_lock_options fair = {.flags = DIBS_FAIR};
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     actor *before = actor_start(), *holder = actor_start();
 
@@ -418,23 +405,4 @@ static void a_change_during_an_unanswered_release_is_noticed(void **state)
     script_server_stop(net);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(short_locks_are_not_tracked),
-        TEST(short_locks_beside_a_long_one_are_not_tracked),
-        TEST(renewals_make_no_messages),
-        TEST(releases_cost_one_command_at_most),
-        TEST(locks_taken_again_at_once_cost_few_commands),
-        TEST(a_hand_over_keeps_the_lock_tracked),
-        TEST(a_release_with_an_ask_costs_few_commands),
-        TEST(a_lock_that_goes_to_another_runtime_costs_one_command_at_most),
-        TEST(a_message_of_an_older_lease_ends_nothing),
-        TEST(a_child_tracks_by_itself),
-        TEST(a_change_during_an_unanswered_release_is_noticed),
-    };
-
-    return cmocka_run_group_tests_name("tracking_own", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

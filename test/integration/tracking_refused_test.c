@@ -153,10 +153,8 @@ static void expect_as_before(fixture *f, const char *rules, const char *what)
     assert_int_equal(stats_of(f->rt).tracking, 0);
 }
 
-static void locks_work_without_the_right_to_client_tracking(void **state)
+TEST_ON(locks_work_without_the_right_to_client_tracking, fixture *f)
 {
-    fixture *f = *state;
-
     expect_as_before(f, "~* &* +@all -client|tracking", "client|tracking");
     expect_pushes(f);
     expect_no_more_tries(f);
@@ -164,19 +162,15 @@ static void locks_work_without_the_right_to_client_tracking(void **state)
     expect_no_error_of_deleting(f);
 }
 
-static void locks_work_without_the_right_to_client(void **state)
+TEST_ON(locks_work_without_the_right_to_client, fixture *f)
 {
-    fixture *f = *state;
-
     expect_as_before(f, "~* &* +@all -client", "client");
     expect_no_more_tries(f);
     expect_untold(f);
 }
 
-static void locks_work_without_the_right_to_the_invalidation_channel(void **state)
+TEST_ON(locks_work_without_the_right_to_the_invalidation_channel, fixture *f)
 {
-    fixture *f = *state;
-
     expect_as_before(f, "~* resetchannels &dibs:* +@all", "__redis__:invalidate");
     assert_int_equal(tracking_calls(f->server), 0); /* here the other runtime of expect_pushes has not tracked yet */
     assert_int_equal(stats_of(f->rt).reconnects, 0);
@@ -184,29 +178,23 @@ static void locks_work_without_the_right_to_the_invalidation_channel(void **stat
     expect_untold(f);
 }
 
-static void locks_work_without_the_right_to_any_channel(void **state)
+TEST_ON(locks_work_without_the_right_to_any_channel, fixture *f)
 {
-    fixture *f = *state;
-
     expect_as_before(f, "~* resetchannels +@all", "dibs:");
     assert_int_equal(tracking_calls(f->server), 0);
 }
 
 /* The account may write no key but these. */
-static void locks_work_without_the_right_to_the_probes_key(void **state)
+TEST_ON(locks_work_without_the_right_to_the_probes_key, fixture *f)
 {
-    fixture *f = *state;
-
     expect_as_before(f, "~lock:* ~dibs:fence:* ~dibs:queue:* &* +@all", "dibs:probe:");
     expect_pushes(f);
     expect_untold(f);
 }
 
 /* What doc/ACCOUNTS.md names. */
-static void tracking_needs_only_the_documented_rights(void **state)
+TEST_ON(tracking_needs_only_the_documented_rights, fixture *f)
 {
-    fixture *f = *state;
-
     open_as(f,
             "~lock:* ~dibs:* &dibs:* &__redis__:invalidate -@all +evalsha +eval +script|exists +script|load +get +mget "
             "+set +incrby +del +exists +pttl +pexpire +time +ping +hset +hget +hmget +hdel +hkeys +hlen +zadd +zrem "
@@ -224,10 +212,8 @@ static void tracking_needs_only_the_documented_rights(void **state)
 }
 
 /* The right is granted later: from the next connection on it is used. */
-static void a_tracking_right_granted_later_is_used(void **state)
+TEST_ON(a_tracking_right_granted_later_is_used, fixture *f)
 {
-    fixture *f = *state;
-
     expect_as_before(f, "~* &* +@all -client|tracking", "client|tracking");
     server_do(f->server, "ACL SETUSER u +client|tracking +client|caching");
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
@@ -268,10 +254,9 @@ static script_server *start_version(const fixture *f, const char *version, char 
     return net;
 }
 
-static void old_servers_are_not_tracked(void **state)
+TEST_ON(old_servers_are_not_tracked, fixture *f)
 {
     static const char *const versions[] = {"2.8.24", "5.0.14", "6.2.14", "7.0.0", "7.0.4", "?", ""};
-    fixture *f = *state;
     char reply[256];
 
     f->config.renew_ms = RENEW_MS;
@@ -294,10 +279,9 @@ static void old_servers_are_not_tracked(void **state)
     }
 }
 
-static void new_servers_are_tracked(void **state)
+TEST_ON(new_servers_are_tracked, fixture *f)
 {
     static const char *const versions[] = {"7.0.5", "7.0.15", "7.2.4", "8.0.0", "10.0.0", "7.1"};
-    fixture *f = *state;
     char reply[256];
 
     f->config.command_timeout_ms = LIMIT_MS;
@@ -337,12 +321,12 @@ static void expect_found_out(fixture *f, void (*drop)(script_server *net, bool o
     close_through(f, net);
 }
 
-static void tracking_is_off_behind_a_proxy_that_swallows_changes(void **state)
+TEST(tracking_is_off_behind_a_proxy_that_swallows_changes)
 {
     expect_found_out(*state, script_server_drop_changes, true);
 }
 
-static void tracking_is_off_behind_a_proxy_that_swallows_all_messages(void **state)
+TEST(tracking_is_off_behind_a_proxy_that_swallows_all_messages)
 {
     expect_found_out(*state, script_server_drop_pushes, false);
 }
@@ -351,9 +335,8 @@ static void tracking_is_off_behind_a_proxy_that_swallows_all_messages(void **sta
  * Until the server has answered the probe, the library works without tracking; the close does not wait for the answer
  * either.
  */
-static void locks_work_while_tracking_is_probed(void **state)
+TEST_ON(locks_work_while_tracking_is_probed, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
 
     script_server_add(net, (script_rule){.match = "\r\nTRACKING\r\n", .nth = 1, .action = SCRIPT_STALL_REQUEST});
@@ -372,9 +355,8 @@ static void locks_work_while_tracking_is_probed(void **state)
 /*
  * Messages get lost after tracking was confirmed: a renewal finds a loss, and a waiter asks after a third of its lease.
  */
-static void lost_tracking_messages_cost_time_and_nothing_else(void **state)
+TEST_ON(lost_tracking_messages_cost_time_and_nothing_else, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     actor *thread = actor_start();
 
@@ -402,8 +384,6 @@ static void lost_tracking_messages_cost_time_and_nothing_else(void **state)
     close_through(f, net);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
 /* ------------------------------------------------------------ a reason that passes */
 
 static bool is_refused_for_lack_of_memory(void *arg)
@@ -427,10 +407,8 @@ static bool is_looked_at_again(void *arg)
     return server_calls(looks->server, "mget") > looks->before;
 }
 
-static void it_is_tried_again_once_the_server_has_memory(void **state)
+TEST_ON(it_is_tried_again_once_the_server_has_memory, fixture *f)
 {
-    fixture *f = *state;
-
     open_tracking(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     await_tracked(f->server, f->rt, 1);
@@ -445,24 +423,4 @@ static void it_is_tried_again_once_the_server_has_memory(void **state)
     expect_told_of_loss(f, "x", since);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(locks_work_without_the_right_to_client_tracking),
-        TEST(locks_work_without_the_right_to_client),
-        TEST(locks_work_without_the_right_to_the_invalidation_channel),
-        TEST(locks_work_without_the_right_to_any_channel),
-        TEST(locks_work_without_the_right_to_the_probes_key),
-        TEST(tracking_needs_only_the_documented_rights),
-        TEST(a_tracking_right_granted_later_is_used),
-        TEST(old_servers_are_not_tracked),
-        TEST(new_servers_are_tracked),
-        TEST(tracking_is_off_behind_a_proxy_that_swallows_changes),
-        TEST(tracking_is_off_behind_a_proxy_that_swallows_all_messages),
-        TEST(locks_work_while_tracking_is_probed),
-        TEST(lost_tracking_messages_cost_time_and_nothing_else),
-        TEST(it_is_tried_again_once_the_server_has_memory),
-    };
-
-    return cmocka_run_group_tests_name("tracking_refused", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

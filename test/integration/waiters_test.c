@@ -21,7 +21,7 @@ static size_t waiters_of(dibs_runtime *rt, const char *name, dibs_waiter *out, s
     return count;
 }
 
-static void waiters_are_listed_in_queue_order(void **state)
+TEST(waiters_are_listed_in_queue_order)
 {
     fixture *f = *state;
     scene c = set_scene(state);
@@ -42,9 +42,8 @@ static void waiters_are_listed_in_queue_order(void **state)
 }
 
 /* The token of a client with such a label can't control a terminal. */
-static void a_token_that_does_not_print_is_escaped(void **state)
+TEST_ON(a_token_that_does_not_print_is_escaped, fixture *f)
 {
-    fixture *f = *state;
     dibs_waiter out[ROOM];
 
     fixture_open(f, LONG_LEASE_MS);
@@ -55,10 +54,9 @@ static void a_token_that_does_not_print_is_escaped(void **state)
     server_do(f->server, "FLUSHALL");
 }
 
-static void a_long_queue_is_listed_from_its_head(void **state)
+TEST_ON(a_long_queue_is_listed_from_its_head, fixture *f)
 {
     enum { WAITERS = 2100 }; /* so many that a look reads only the first places */
-    fixture *f = *state;
     dibs_waiter *out = calloc(DIBS_WAITERS_MAX, sizeof *out);
     char token[32];
     size_t count;
@@ -81,23 +79,6 @@ static void a_long_queue_is_listed_from_its_head(void **state)
     assert_string_equal(out[1].token, token);
     free(out);
     server_do(f->server, "FLUSHALL");
-}
-
-/* Its fence stays: the next one has to be larger. */
-static void a_lock_that_somebody_waits_for_is_not_forgotten(void **state)
-{
-    fixture *f = *state;
-    scene c = set_scene(state);
-
-    fixture_open(f, LONG_LEASE_MS);
-    server_do(f->server, "DEL lock:x");
-    assert_status(DIBS_BUSY, dibs_forget(f->rt, "x"));
-    assert_int_equal(server_integer(f->server, "EXISTS dibs:fence:{lock:x}"), 1);
-    server_do(f->server, "DEL dibs:queue:{lock:x}");
-    assert_status(DIBS_OK, dibs_forget(f->rt, "x"));
-    assert_int_equal(server_integer(f->server, "EXISTS dibs:fence:{lock:x}"), 0);
-    assert_status(DIBS_INVALID, dibs_forget(f->rt, ""));
-    clear_scene(&c);
 }
 
 static bool somebody_waits(void *arg)
@@ -130,6 +111,12 @@ static void expect_own_waiter(const char *url, bool asked_known)
     dibs_close(rt);
 }
 
+TEST_ON(waiters_of_this_process_are_listed, fixture *f)
+{
+    expect_own_waiter(f->server->url, true);
+    expect_own_waiter("mem:", false);
+}
+
 struct listed {
     dibs_runtime *rt;
     size_t count;
@@ -144,10 +131,8 @@ static bool are_so_many(void *arg)
 }
 
 /* A look may have come to its end before that master answered: then it is not known there yet. */
-static void of_a_quorum_the_longest_queue_is_listed(void **state)
+TEST_WITH(of_a_quorum_the_longest_queue_is_listed, masters_setup_3, masters_teardown, masters *m)
 {
-    masters *m = *state;
-
     masters_open_connected(m, LONG_LEASE_MS);
     for (size_t i = 0; i < m->count; i++) {
         assert_int_equal(ask(m->servers[i], "holder", "1", "").code, 1);
@@ -163,17 +148,25 @@ static void of_a_quorum_the_longest_queue_is_listed(void **state)
         server_do(m->servers[i], "DEL " KEYS);
 }
 
-static void waiters_of_this_process_are_listed(void **state)
+/* Its fence stays: the next one has to be larger. */
+TEST(a_lock_that_somebody_waits_for_is_not_forgotten)
 {
     fixture *f = *state;
+    scene c = set_scene(state);
 
-    expect_own_waiter(f->server->url, true);
-    expect_own_waiter("mem:", false);
+    fixture_open(f, LONG_LEASE_MS);
+    server_do(f->server, "DEL lock:x");
+    assert_status(DIBS_BUSY, dibs_forget(f->rt, "x"));
+    assert_int_equal(server_integer(f->server, "EXISTS dibs:fence:{lock:x}"), 1);
+    server_do(f->server, "DEL dibs:queue:{lock:x}");
+    assert_status(DIBS_OK, dibs_forget(f->rt, "x"));
+    assert_int_equal(server_integer(f->server, "EXISTS dibs:fence:{lock:x}"), 0);
+    assert_status(DIBS_INVALID, dibs_forget(f->rt, ""));
+    clear_scene(&c);
 }
 
-static void query_waiters_refuses_wrong_arguments(void **state)
+TEST_ON(query_waiters_refuses_wrong_arguments, fixture *f)
 {
-    fixture *f = *state;
     dibs_waiter out[ROOM];
     size_t count = 99;
 
@@ -186,19 +179,4 @@ static void query_waiters_refuses_wrong_arguments(void **state)
     assert_status(DIBS_INVALID, dibs_query_waiters(f->rt, "", out, ROOM, &count));
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(waiters_are_listed_in_queue_order),
-        TEST(a_token_that_does_not_print_is_escaped),
-        TEST(a_long_queue_is_listed_from_its_head),
-        TEST(waiters_of_this_process_are_listed),
-        cmocka_unit_test_setup_teardown(of_a_quorum_the_longest_queue_is_listed, masters_setup_3, masters_teardown),
-        TEST(a_lock_that_somebody_waits_for_is_not_forgotten),
-        TEST(query_waiters_refuses_wrong_arguments),
-    };
-
-    return cmocka_run_group_tests_name("waiters", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

@@ -12,10 +12,9 @@
 #include "support/test.h"
 #include "support/wait.h"
 
-static void a_timed_wait_ends_in_time(void **state)
+TEST_ON(a_timed_wait_ends_in_time, fixture *f)
 {
     static const int64_t waits[] = {50, 200, 700};
-    fixture *f = *state;
     dibs_runtime *second;
 
     fixture_open(f, LONG_LEASE_MS);
@@ -37,9 +36,8 @@ static void a_timed_wait_ends_in_time(void **state)
     dibs_close(second);
 }
 
-static void a_timed_wait_among_threads_ends_in_time(void **state)
+TEST_ON(a_timed_wait_among_threads_ends_in_time, fixture *f)
 {
-    fixture *f = *state;
     actor *other = actor_start();
     int64_t begin;
 
@@ -79,10 +77,9 @@ static void let_retractions_through(server *s, script_server *net)
  * Retractions in the background do not reach the server here. This concerns only calls that the machine ran in time,
  * and there must be some: the others may leave the queue a moment later.
  */
-static void a_waiter_has_left_the_queue_when_its_call_returns(void **state)
+TEST_ON(a_waiter_has_left_the_queue_when_its_call_returns, fixture *f)
 {
     enum { WAIT_MS = 5, IN_TIME = 40 };
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     const int64_t end = now_ms() + LIMIT_MS / 2;
     int in_time = 0;
@@ -113,9 +110,8 @@ static void a_waiter_has_left_the_queue_when_its_call_returns(void **state)
     script_server_stop(net);
 }
 
-static void one_try_does_not_wait(void **state)
+TEST_ON(one_try_does_not_wait, fixture *f)
 {
-    fixture *f = *state;
     dibs_runtime *second;
 
     fixture_open(f, LONG_LEASE_MS);
@@ -136,9 +132,8 @@ static void one_try_does_not_wait(void **state)
 }
 
 /* Each waits without limit while the other holds, with a lease that would not end in time by itself. */
-static void a_release_in_another_process_wakes_a_waiter(void **state)
+TEST_ON(a_release_in_another_process_wakes_a_waiter, fixture *f)
 {
-    fixture *f = *state;
     process *agent;
 
     fixture_open(f, LONG_LEASE_MS);
@@ -159,10 +154,9 @@ static void a_release_in_another_process_wakes_a_waiter(void **state)
     agent_stop(agent);
 }
 
-static void every_waiter_is_served(void **state)
+TEST_ON(every_waiter_is_served, fixture *f)
 {
     enum { AGENTS = 6 };
-    fixture *f = *state;
     process *agents[AGENTS];
 
     fixture_open(f, LONG_LEASE_MS);
@@ -185,9 +179,8 @@ static void every_waiter_is_served(void **state)
 }
 
 /* The wait for a holder that died lasts as long as its lease, and no longer. */
-static void a_dead_holder_costs_its_lease(void **state)
+TEST_ON(a_dead_holder_costs_its_lease, fixture *f)
 {
-    fixture *f = *state;
     process *holder;
     int64_t killed;
 
@@ -202,9 +195,8 @@ static void a_dead_holder_costs_its_lease(void **state)
     process_free(holder);
 }
 
-static void a_waiter_gets_in_when_a_foreign_key_expires(void **state)
+TEST_ON(a_waiter_gets_in_when_a_foreign_key_expires, fixture *f)
 {
-    fixture *f = *state;
     int64_t begin;
 
     fixture_open(f, LONG_LEASE_MS);
@@ -219,9 +211,8 @@ static void a_waiter_gets_in_when_a_foreign_key_expires(void **state)
 }
 
 /* No push tells of the deletion: the waiter finds out by asking again. */
-static void a_waiter_gets_in_when_a_foreign_key_is_deleted(void **state)
+TEST_ON(a_waiter_gets_in_when_a_foreign_key_is_deleted, fixture *f)
 {
-    fixture *f = *state;
     long long asks;
     actor *waiter = actor_start();
 
@@ -262,9 +253,8 @@ static void expect_owner(fixture *f, const char *token)
  * The pushes are lost on the way, though the subscription looks sound. The waiter's next ask finds what the store has
  * granted, and the lease counts for no longer than the store keeps it.
  */
-static void a_lost_push_costs_time_and_nothing_else(void **state)
+TEST_ON(a_lost_push_costs_time_and_nothing_else, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     dibs_runtime *deaf = open_url(script_server_url(net), &(dibs_config){.lease_ms = SAFE_LEASE_MS});
     actor *waiter = actor_start();
@@ -297,9 +287,8 @@ static void a_lost_push_costs_time_and_nothing_else(void **state)
 }
 
 /* The waiter's connections break while it waits. */
-static void a_waiter_survives_broken_connections(void **state)
+TEST_ON(a_waiter_survives_broken_connections, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     dibs_runtime *rt =
         open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS, .outage_ms = LIMIT_MS});
@@ -322,9 +311,8 @@ static void a_waiter_survives_broken_connections(void **state)
 }
 
 /* The waiter gives up just about when it is granted: in the end nobody holds it, or the waiter knows that it does. */
-static void giving_up_while_granted_leaves_no_lock_behind(void **state)
+TEST_ON(giving_up_while_granted_leaves_no_lock_behind, fixture *f)
 {
-    fixture *f = *state;
     dibs_runtime *second;
     actor *waiter = actor_start();
 
@@ -350,9 +338,8 @@ static void giving_up_while_granted_leaves_no_lock_behind(void **state)
 }
 
 /* A distant store: each answer takes 40 ms. It did answer that the lock is taken, so this is no outage. */
-static void a_slow_store_is_not_an_unreachable_one(void **state)
+TEST_ON(a_slow_store_is_not_an_unreachable_one, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     dibs_runtime *far = open_url(
         script_server_url(net),
@@ -375,25 +362,4 @@ static void a_slow_store_is_not_an_unreachable_one(void **state)
     script_server_stop(net);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_timed_wait_ends_in_time),
-        TEST(a_timed_wait_among_threads_ends_in_time),
-        TEST(a_waiter_has_left_the_queue_when_its_call_returns),
-        TEST(one_try_does_not_wait),
-        TEST(a_release_in_another_process_wakes_a_waiter),
-        TEST(every_waiter_is_served),
-        TEST(a_dead_holder_costs_its_lease),
-        TEST(a_waiter_gets_in_when_a_foreign_key_expires),
-        TEST(a_waiter_gets_in_when_a_foreign_key_is_deleted),
-        TEST(a_lost_push_costs_time_and_nothing_else),
-        TEST(a_waiter_survives_broken_connections),
-        TEST(giving_up_while_granted_leaves_no_lock_behind),
-        TEST(a_slow_store_is_not_an_unreachable_one),
-    };
-
-    return cmocka_run_group_tests_name("waiting", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown)

@@ -1,8 +1,8 @@
 /*
  * What most tests need: a server of their own, and a runtime on it whose events are recorded. Used as setup and
- * teardown of cmocka:
+ * teardown of tests:
  *
- *     cmocka_unit_test_setup_teardown(a_test, fixture_setup, fixture_teardown)
+ *     TESTS(fixture_setup, fixture_teardown)
  *
  * The test itself opens the runtime, with the lease that it wants.
  */

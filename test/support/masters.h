@@ -1,7 +1,7 @@
 /*
- * Several independent masters, which are the members of a quorum. Used as setup and teardown of cmocka:
+ * Several independent masters, which are the members of a quorum. Used as setup and teardown of tests:
  *
- *     cmocka_unit_test_setup_teardown(a_test, masters_setup_3, masters_teardown)
+ *     TESTS(masters_setup_3, masters_teardown)
  */
 #ifndef DIBS_TEST_MASTERS_H
 #define DIBS_TEST_MASTERS_H
@@ -10,6 +10,7 @@
 
 #include "support/events.h"
 #include "support/server.h"
+#include "support/test.h"
 
 #define MASTERS_MAX 5
 
@@ -69,9 +70,11 @@ bool master_knows(void *master);
 /* How many scripts clients have run at that master so far. */
 long long masters_asks(masters *m, size_t i);
 
-/* The case of that test with three masters, and with five. */
-#define THREE_AND_FIVE(name)                                                                                           \
-    cmocka_unit_test_setup_teardown(name, masters_setup_3, masters_teardown),                                          \
-        cmocka_unit_test_setup_teardown(name, masters_setup_5, masters_teardown)
+/* A test that runs on three masters, and then on five. */
+#define TEST_ON_THREE_AND_FIVE(name, parameter)                                                                        \
+    TEST_CALLED(name, parameter)                                                                                       \
+    TEST_AGAIN(name, masters_setup_3, masters_teardown)                                                                \
+    TEST_AGAIN(name, masters_setup_5, masters_teardown)                                                                \
+    static void name(parameter)
 
 #endif

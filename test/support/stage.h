@@ -2,7 +2,7 @@
  * A runtime on a clock that the test moves (moved_clock.h) and a store that fails on demand (faulty_store.h). Used as
  * setup and teardown of the unit tests of a program:
  *
- *     UNIT_TESTS(stage_setup, stage_teardown)
+ *     TESTS(stage_setup, stage_teardown)
  *
  * The test itself changes `settings`, and opens the runtime.
  */

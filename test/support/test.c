@@ -23,7 +23,7 @@ __attribute__((constructor)) static void choose_tests(void)
         cmocka_set_test_filter(pattern);
 }
 
-/* The unit tests of the program, and which of them have a setup and teardown of their own. */
+/* The tests of the program, and which of them have a setup and teardown of their own. */
 #define TESTS_MOST 128
 
 static struct CMUnitTest all[TESTS_MOST];
@@ -43,15 +43,16 @@ void test_add(const char *name, CMUnitTestFunction run, const struct test_fixtur
     count++;
 }
 
-int test_run_all(const struct test_fixture *fixture, CMFixtureFunction whole_setup, CMFixtureFunction whole_teardown)
+int test_run_all(CMFixtureFunction setup, CMFixtureFunction teardown, CMFixtureFunction whole_setup,
+                 CMFixtureFunction whole_teardown)
 {
     struct CMUnitTest tests[count]; /* whose size cmocka wants to know */
 
     for (size_t i = 0; i < count; i++) {
         tests[i] = all[i];
         if (!has_own[i]) {
-            tests[i].setup_func = fixture->setup;
-            tests[i].teardown_func = fixture->teardown;
+            tests[i].setup_func = setup;
+            tests[i].teardown_func = teardown;
         }
     }
     return cmocka_run_group_tests(tests, whole_setup, whole_teardown);

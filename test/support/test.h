@@ -59,41 +59,53 @@
     } while (0)
 
 /*
- * A program of unit tests is a file of them, which run in the order of the file, and one line behind the last:
+ * A test program is a file of tests, which run in the order of the file, and one line behind the last:
  *
- *     UNIT_TEST(a_name_has_a_length)
+ *     TEST(a_name_has_a_length)
  *     {
  *         ...
  *     }
  *
- *     UNIT_TEST_ON(a_lock_that_is_free_is_granted, stage *s)
+ *     TEST_ON(a_lock_that_is_free_is_granted, fixture *f)
  *     {
  *         ...
  *     }
  *
- *     UNIT_TESTS(stage_setup, stage_teardown)
+ *     TESTS(fixture_setup, fixture_teardown)
  *
- * All tests have that setup and teardown, which may be NULL; UNIT_TEST_WITH names others in their place. The parameter
- * of the test is what the setup left in *state; that of a UNIT_TEST is `void **state` itself.
+ * All tests have that setup and teardown, which may be NULL; TEST_WITH names others in their place. The parameter of
+ * the test is what the setup left in *state; that of a TEST is `void **state` itself. TEST_AGAIN, behind a test that
+ * is no TEST, runs it once more, with another setup.
  */
-#define UNIT_TEST(name)                                                                                                \
+#define TEST(name)                                                                                                     \
     static void name(void **state);                                                                                    \
     TEST_ADD(name, name, NULL)                                                                                         \
     static void name(void **state)
 
-#define UNIT_TEST_ON(name, parameter) TEST_ON(name, parameter, NULL)
+#define TEST_ON(name, parameter)                                                                                       \
+    TEST_CALLED(name, parameter)                                                                                       \
+    TEST_ADD(name, name##_on, NULL)                                                                                    \
+    static void name(parameter)
 
-#define UNIT_TEST_WITH(name, setup, teardown, parameter)                                                               \
-    TEST_ON(name, parameter, (&(const struct test_fixture){setup, teardown}))
+#define TEST_WITH(name, setup, teardown, parameter)                                                                    \
+    TEST_CALLED(name, parameter)                                                                                       \
+    TEST_ADD(name, name##_on, TEST_FIXTURE(setup, teardown))                                                           \
+    static void name(parameter)
 
-#define UNIT_TESTS(setup, teardown) UNIT_TESTS_OF(setup, teardown, NULL, NULL)
+#define TEST_AGAIN(name, setup, teardown)                                                                              \
+    TEST_ADD_AS(add_##name##_##setup, name, name##_on, TEST_FIXTURE(setup, teardown))
 
-/* The same with a setup and a teardown of the whole program. */
-#define UNIT_TESTS_OF(setup, teardown, whole_setup, whole_teardown)                                                    \
+#define TESTS(setup, teardown) TESTS_OF(setup, teardown, NULL, NULL)
+
+/* The same with a setup and a teardown of the whole program. A main that has more to do calls test_run_all itself. */
+#define TESTS_OF(setup, teardown, whole_setup, whole_teardown)                                                         \
     int main(void)                                                                                                     \
     {                                                                                                                  \
-        return test_run_all(&(const struct test_fixture){setup, teardown}, whole_setup, whole_teardown);               \
+        return test_run_all(setup, teardown, whole_setup, whole_teardown);                                             \
     }
+
+int test_run_all(CMFixtureFunction setup, CMFixtureFunction teardown, CMFixtureFunction whole_setup,
+                 CMFixtureFunction whole_teardown);
 
 struct test_fixture {
     CMFixtureFunction setup, teardown;
@@ -101,20 +113,22 @@ struct test_fixture {
 
 /* For the macros. fixture: its own, or NULL. */
 void test_add(const char *name, CMUnitTestFunction run, const struct test_fixture *fixture);
-int test_run_all(const struct test_fixture *fixture, CMFixtureFunction whole_setup, CMFixtureFunction whole_teardown);
 
-#define TEST_ON(name, parameter, fixture)                                                                              \
+/* NAME_on, which calls the test with what the setup left. */
+#define TEST_CALLED(name, parameter)                                                                                   \
     static void name(parameter);                                                                                       \
     static void name##_on(void **state)                                                                                \
     {                                                                                                                  \
         name(*state);                                                                                                  \
-    }                                                                                                                  \
-    TEST_ADD(name, name##_on, fixture)                                                                                 \
-    static void name(parameter)
+    }
+
+#define TEST_FIXTURE(setup, teardown) (&(const struct test_fixture){setup, teardown})
+
+#define TEST_ADD(name, run, fixture) TEST_ADD_AS(add_##name, name, run, fixture)
 
 /* Before main. */
-#define TEST_ADD(name, run, fixture)                                                                                   \
-    __attribute__((constructor)) static void add_##name(void)                                                          \
+#define TEST_ADD_AS(adder, name, run, fixture)                                                                         \
+    __attribute__((constructor)) static void adder(void)                                                               \
     {                                                                                                                  \
         test_add(#name, run, fixture);                                                                                 \
     }

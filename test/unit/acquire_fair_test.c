@@ -86,7 +86,7 @@ static void expect_nothing_left(stage *s)
 
 /* -------------------------------------------------------------------- order */
 
-UNIT_TEST_ON(fair_threads_of_all_runtimes_are_served_in_order_of_arrival, stage *s)
+TEST_ON(fair_threads_of_all_runtimes_are_served_in_order_of_arrival, stage *s)
 {
     dibs_runtime *rts[] = {s->rt, stage_open_another(s, LEASE), stage_open_another(s, LEASE)};
     struct asker askers[CROWD];
@@ -117,7 +117,7 @@ UNIT_TEST_ON(fair_threads_of_all_runtimes_are_served_in_order_of_arrival, stage 
 }
 
 /* The next in the queue may not run yet, but no other thread gets the lock. */
-UNIT_TEST_ON(nobody_passes_a_fair_queue, stage *s)
+TEST_ON(nobody_passes_a_fair_queue, stage *s)
 {
     dibs_runtime *second = stage_open_another(s, LEASE);
     struct asker first, next;
@@ -146,7 +146,7 @@ UNIT_TEST_ON(nobody_passes_a_fair_queue, stage *s)
 }
 
 /* Each release goes through the store, in one command, and no ask follows it. */
-UNIT_TEST_ON(a_fair_lease_is_not_handed_over, stage *s)
+TEST_ON(a_fair_lease_is_not_handed_over, stage *s)
 {
     struct asker askers[CROWD];
 
@@ -175,7 +175,7 @@ UNIT_TEST_ON(a_fair_lease_is_not_handed_over, stage *s)
  * Within the process a lease is handed over for handoff_ms, even past the place of a fair waiter; then it goes back to
  * the store.
  */
-UNIT_TEST_ON(a_fair_waiter_waits_no_longer_than_handoff_ms, stage *s)
+TEST_ON(a_fair_waiter_waits_no_longer_than_handoff_ms, stage *s)
 {
     struct asker in_order, plain, last;
 
@@ -204,7 +204,7 @@ UNIT_TEST_ON(a_fair_waiter_waits_no_longer_than_handoff_ms, stage *s)
 }
 
 /* In the store's queue all waiters are in order of arrival, whether fair or not. */
-UNIT_TEST_ON(a_plain_waiter_keeps_its_place_among_fair_ones, stage *s)
+TEST_ON(a_plain_waiter_keeps_its_place_among_fair_ones, stage *s)
 {
     static const dibs_lock_options *const kinds[] = {&fair, NULL, &fair};
     enum { COUNT = sizeof kinds / sizeof kinds[0] };
@@ -228,7 +228,7 @@ UNIT_TEST_ON(a_plain_waiter_keeps_its_place_among_fair_ones, stage *s)
 
 /* ------------------------------------------------------------------- how it ends */
 
-UNIT_TEST_ON(a_fair_waiter_that_gives_up_leaves_the_others_their_places, stage *s)
+TEST_ON(a_fair_waiter_that_gives_up_leaves_the_others_their_places, stage *s)
 {
     struct asker askers[4];
 
@@ -252,7 +252,7 @@ UNIT_TEST_ON(a_fair_waiter_that_gives_up_leaves_the_others_their_places, stage *
     expect_nothing_left(s);
 }
 
-UNIT_TEST_ON(a_single_fair_try_is_busy_and_takes_no_place, stage *s)
+TEST_ON(a_single_fair_try_is_busy_and_takes_no_place, stage *s)
 {
     struct asker other;
 
@@ -271,7 +271,7 @@ UNIT_TEST_ON(a_single_fair_try_is_busy_and_takes_no_place, stage *s)
 }
 
 /* A waiter keeps its place if it asks again within half of its lease; it asks at least every third of one. */
-UNIT_TEST_ON(a_fair_waiter_asks_at_least_every_third_of_a_lease, stage *s)
+TEST_ON(a_fair_waiter_asks_at_least_every_third_of_a_lease, stage *s)
 {
     dibs_runtime *second = stage_open_another(s, LEASE);
     struct asker askers[2];
@@ -295,7 +295,7 @@ UNIT_TEST_ON(a_fair_waiter_asks_at_least_every_third_of_a_lease, stage *s)
     dibs_close(second);
 }
 
-UNIT_TEST_ON(a_fair_lease_that_is_lost_goes_to_the_next, stage *s)
+TEST_ON(a_fair_lease_that_is_lost_goes_to_the_next, stage *s)
 {
     struct asker next;
 
@@ -309,7 +309,7 @@ UNIT_TEST_ON(a_fair_lease_that_is_lost_goes_to_the_next, stage *s)
     expect_nothing_left(s);
 }
 
-UNIT_TEST_ON(a_thread_that_ends_with_a_fair_lease_leaves_it_to_the_next, stage *s)
+TEST_ON(a_thread_that_ends_with_a_fair_lease_leaves_it_to_the_next, stage *s)
 {
     actor *holder = actor_start();
     struct asker next;
@@ -323,4 +323,4 @@ UNIT_TEST_ON(a_thread_that_ends_with_a_fair_lease_leaves_it_to_the_next, stage *
     expect_nothing_left(s);
 }
 
-UNIT_TESTS(setup, stage_teardown)
+TESTS(setup, stage_teardown)

@@ -2,7 +2,7 @@
 #include "support/test.h"
 #include "unit/acquire_setup.h"
 
-UNIT_TEST_ON(a_grant_ends_the_wait_without_another_ask, stage *s)
+TEST_ON(a_grant_ends_the_wait_without_another_ask, stage *s)
 {
     actor *asker = waiter(s, 1, FOREVER);
     unsigned asked = acquires(s);
@@ -19,7 +19,7 @@ UNIT_TEST_ON(a_grant_ends_the_wait_without_another_ask, stage *s)
 }
 
 /* The lease counts from the ask that the grant names, not from when the grant came. */
-UNIT_TEST_ON(a_granted_lease_counts_from_its_ask, stage *s)
+TEST_ON(a_granted_lease_counts_from_its_ask, stage *s)
 {
     actor *asker = waiter(s, 1, FOREVER);
     dibs_hold hold;
@@ -38,7 +38,7 @@ static void free_it(stage *s)
     dibs_force_unlock(spy.second, "a", NULL);
 }
 
-UNIT_TEST_ON(a_grant_may_come_before_its_ask_is_answered, stage *s)
+TEST_ON(a_grant_may_come_before_its_ask_is_answered, stage *s)
 {
     actor *asker = actor_start();
     unsigned asked = acquires(s);
@@ -64,7 +64,7 @@ static void free_it_too_late(stage *s)
  * The grant comes when the asker's time is over: the next waiter of the process gets the lock, or else the store gets
  * it back.
  */
-UNIT_TEST_ON(a_grant_at_the_end_of_the_wait_is_passed_on_or_given_back, stage *s)
+TEST_ON(a_grant_at_the_end_of_the_wait_is_passed_on_or_given_back, stage *s)
 {
     for (int others = 0; others < 2; others++) {
         actor *asker = actor_start(), *next = NULL;
@@ -90,7 +90,7 @@ UNIT_TEST_ON(a_grant_at_the_end_of_the_wait_is_passed_on_or_given_back, stage *s
     }
 }
 
-UNIT_TEST_ON(a_grant_for_a_concluded_attempt_is_refused, stage *s)
+TEST_ON(a_grant_for_a_concluded_attempt_is_refused, stage *s)
 {
     actor *asker = waiter(s, 1, 100);
 
@@ -104,7 +104,7 @@ UNIT_TEST_ON(a_grant_for_a_concluded_attempt_is_refused, stage *s)
 }
 
 /* This holds also where other threads wait for the name: only the token counts. */
-UNIT_TEST_ON(a_grant_for_a_concluded_attempt_is_not_the_next_ones, stage *s)
+TEST_ON(a_grant_for_a_concluded_attempt_is_not_the_next_ones, stage *s)
 {
     char old[DIBS__TOKEN_MAX];
     actor *asker = waiter(s, 1, 100);
@@ -131,7 +131,7 @@ static void push_it(stage *s)
 }
 
 /* The grant does not count for the next token of the same attempt either, whose asks have the same numbers. */
-UNIT_TEST_ON(a_grant_for_a_retired_token_is_not_the_next_tokens, stage *s)
+TEST_ON(a_grant_for_a_retired_token_is_not_the_next_tokens, stage *s)
 {
     actor *asker = actor_start();
     unsigned asked = acquires(s);
@@ -159,7 +159,7 @@ UNIT_TEST_ON(a_grant_for_a_retired_token_is_not_the_next_tokens, stage *s)
  * that client, also under a new token. Otherwise the attempt might get the lock from a replacement server before the
  * holder could restore its lease there.
  */
-UNIT_TEST_ON(the_stores_state_outlives_the_token, stage *s)
+TEST_ON(the_stores_state_outlives_the_token, stage *s)
 {
     char first[DIBS__TOKEN_MAX];
 
@@ -184,7 +184,7 @@ UNIT_TEST_ON(the_stores_state_outlives_the_token, stage *s)
     expect_nothing_left(s);
 }
 
-UNIT_TEST_ON(a_grant_of_a_held_lease_changes_nothing, stage *s)
+TEST_ON(a_grant_of_a_held_lease_changes_nothing, stage *s)
 {
     actor *asker = waiter(s, 1, FOREVER);
     dibs_hold before, after;
@@ -202,7 +202,7 @@ UNIT_TEST_ON(a_grant_of_a_held_lease_changes_nothing, stage *s)
 }
 
 /* A grant that names an older ask, or asks to be confirmed, proves nothing: the waiter asks the store. */
-UNIT_TEST_ON(a_grant_that_proves_nothing_makes_the_waiter_ask, stage *s)
+TEST_ON(a_grant_that_proves_nothing_makes_the_waiter_ask, stage *s)
 {
     actor *asker = waiter(s, 1, FOREVER);
     unsigned asked = acquires(s);
@@ -222,7 +222,7 @@ UNIT_TEST_ON(a_grant_that_proves_nothing_makes_the_waiter_ask, stage *s)
 }
 
 /* The process was stopped meanwhile: the waiter asks, and the store tells who owns the lock by now. */
-UNIT_TEST_ON(a_grant_whose_lease_is_over_is_refused, stage *s)
+TEST_ON(a_grant_whose_lease_is_over_is_refused, stage *s)
 {
     actor *asker = waiter(s, 1, FOREVER);
     unsigned asked = acquires(s);
@@ -243,7 +243,7 @@ UNIT_TEST_ON(a_grant_whose_lease_is_over_is_refused, stage *s)
     expect_nothing_left(s);
 }
 
-UNIT_TEST_ON(a_grant_that_got_lost_costs_a_third_of_a_lease, stage *s)
+TEST_ON(a_grant_that_got_lost_costs_a_third_of_a_lease, stage *s)
 {
     actor *asker = waiter(s, 1, FOREVER);
 
@@ -261,7 +261,7 @@ UNIT_TEST_ON(a_grant_that_got_lost_costs_a_third_of_a_lease, stage *s)
 }
 
 /* Where the waiter has left, the grant is retracted with the attempt. */
-UNIT_TEST_ON(a_grant_that_got_lost_is_retracted_with_its_attempt, stage *s)
+TEST_ON(a_grant_that_got_lost_is_retracted_with_its_attempt, stage *s)
 {
     actor *asker = waiter(s, 1, 5000);
 
@@ -273,7 +273,7 @@ UNIT_TEST_ON(a_grant_that_got_lost_is_retracted_with_its_attempt, stage *s)
     expect_nothing_left(s);
 }
 
-UNIT_TEST_ON(a_shutdown_retracts_all_attempts, stage *s)
+TEST_ON(a_shutdown_retracts_all_attempts, stage *s)
 {
     actor *asker = waiter(s, 1, FOREVER), *next = waiter(s, 2, FOREVER);
 
@@ -286,4 +286,4 @@ UNIT_TEST_ON(a_shutdown_retracts_all_attempts, stage *s)
     actor_end(next);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

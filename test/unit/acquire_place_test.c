@@ -6,7 +6,7 @@
  * The place in the store's queue passes to the next waiter of the process; another process that came later stays behind
  * it.
  */
-UNIT_TEST_ON(a_waiter_out_of_time_leaves_its_place_to_the_next_local_one, stage *s)
+TEST_ON(a_waiter_out_of_time_leaves_its_place_to_the_next_local_one, stage *s)
 {
     char token[DIBS__TOKEN_MAX];
     actor *asker = waiter(s, 1, 100), *stranger = stranger_of(s, 2), *next = waiter(s, 3, 200),
@@ -48,7 +48,7 @@ static void lock_with(void *arg)
 }
 
 /* The next waiter wants another lease than the place is for: it has to queue at the end. */
-UNIT_TEST_ON(a_place_is_left_only_to_a_waiter_with_the_same_options, stage *s)
+TEST_ON(a_place_is_left_only_to_a_waiter_with_the_same_options, stage *s)
 {
     static const dibs_lock_options others[] = {{.lease_ms = 20000}, {.flags = DIBS_FIXED_LEASE}};
 
@@ -74,7 +74,7 @@ UNIT_TEST_ON(a_place_is_left_only_to_a_waiter_with_the_same_options, stage *s)
     }
 }
 
-UNIT_TEST_ON(a_place_that_nobody_takes_over_is_given_up, stage *s)
+TEST_ON(a_place_that_nobody_takes_over_is_given_up, stage *s)
 {
     actor *asker = waiter(s, 1, 100), *stranger = stranger_of(s, 2);
 
@@ -89,7 +89,7 @@ UNIT_TEST_ON(a_place_that_nobody_takes_over_is_given_up, stage *s)
 }
 
 /* Where the store refuses the ask, the place is given up, and the next waiter asks under a new token. */
-UNIT_TEST_ON(a_refused_waiter_leaves_no_place, stage *s)
+TEST_ON(a_refused_waiter_leaves_no_place, stage *s)
 {
     char token[DIBS__TOKEN_MAX];
     actor *asker = waiter(s, 1, FOREVER), *next = waiter(s, 2, FOREVER);
@@ -113,7 +113,7 @@ UNIT_TEST_ON(a_refused_waiter_leaves_no_place, stage *s)
  * The grant comes while the place changes hands, and the thread that gets the place does not run yet: it finds the
  * grant as soon as it runs.
  */
-UNIT_TEST_ON(a_grant_while_the_place_changes_hands_is_not_lost, stage *s)
+TEST_ON(a_grant_while_the_place_changes_hands_is_not_lost, stage *s)
 {
     actor *asker = waiter(s, 1, 100), *next = waiter(s, 2, FOREVER);
 
@@ -132,7 +132,7 @@ UNIT_TEST_ON(a_grant_while_the_place_changes_hands_is_not_lost, stage *s)
 }
 
 /* As above, but the first thread has left the place already. */
-UNIT_TEST_ON(a_grant_before_the_place_has_its_new_owner_is_not_lost, stage *s)
+TEST_ON(a_grant_before_the_place_has_its_new_owner_is_not_lost, stage *s)
 {
     actor *asker = waiter(s, 1, 100), *next = waiter(s, 2, FOREVER);
 
@@ -150,4 +150,4 @@ UNIT_TEST_ON(a_grant_before_the_place_has_its_new_owner_is_not_lost, stage *s)
     expect_nothing_left(s);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

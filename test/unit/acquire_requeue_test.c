@@ -3,7 +3,7 @@
 #include "unit/acquire_setup.h"
 
 /* The release by the first thread of s->rt asks for the second; each way in which that may be answered. */
-UNIT_TEST_ON(a_release_asks_for_the_next_local_waiter, stage *s)
+TEST_ON(a_release_asks_for_the_next_local_waiter, stage *s)
 {
     static const struct {
         dibs_status release, ask; /* what the store answers to the release and to the ask */
@@ -51,7 +51,7 @@ static void pass_100_ms(stage *s)
  * The unlock asks for a thread that has left when the answer comes, be it a grant or a place in the queue. The attempt
  * then is concluded: a grant that comes later is refused, so that the store retracts it.
  */
-UNIT_TEST_ON(a_grant_to_a_waiter_that_left_is_given_back, stage *s)
+TEST_ON(a_grant_to_a_waiter_that_left_is_given_back, stage *s)
 {
     assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
     for (int others = 0; others < 2; others++) {
@@ -77,7 +77,7 @@ UNIT_TEST_ON(a_grant_to_a_waiter_that_left_is_given_back, stage *s)
 }
 
 /* From the release on, the next thread is in the store's queue, behind another process. */
-UNIT_TEST_ON(an_ask_with_a_release_may_queue, stage *s)
+TEST_ON(an_ask_with_a_release_may_queue, stage *s)
 {
     assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -96,4 +96,4 @@ UNIT_TEST_ON(an_ask_with_a_release_may_queue, stage *s)
     expect_nothing_left(s);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

@@ -140,7 +140,7 @@ static void expect_both(stage *s, actor *actors[2])
     assert_status(DIBS_OK, dibs_trylock(spy.second, "a"));
 }
 
-UNIT_TEST_ON(a_waiter_behind_another_is_granted_before_its_answer_is_taken, stage *s)
+TEST_ON(a_waiter_behind_another_is_granted_before_its_answer_is_taken, stage *s)
 {
     actor *actors[2];
 
@@ -159,7 +159,7 @@ static bool is_finished(void *count)
     return atomic_load(&spy.finished) == *(unsigned *)count;
 }
 
-UNIT_TEST_ON(an_answer_that_nobody_waits_for_is_taken_in_time, stage *s)
+TEST_ON(an_answer_that_nobody_waits_for_is_taken_in_time, stage *s)
 {
     actor *actors[2];
 
@@ -180,7 +180,7 @@ static void lock_for_less(void *rt)
     assert_status(DIBS_OK, dibs_lock_with(rt, "a", LONG_MS / 2, &fair));
 }
 
-UNIT_TEST_ON(a_grant_in_time_counts_though_its_thread_wakes_late, stage *s)
+TEST_ON(a_grant_in_time_counts_though_its_thread_wakes_late, stage *s)
 {
     actor *actors[2] = {actor_start(), actor_start()};
 
@@ -194,7 +194,7 @@ UNIT_TEST_ON(a_grant_in_time_counts_though_its_thread_wakes_late, stage *s)
 }
 
 /* As where the subscription was another: a grant may have been missed. */
-UNIT_TEST_ON(who_must_ask_again_does_though_its_answer_was_not_taken, stage *s)
+TEST_ON(who_must_ask_again_does_though_its_answer_was_not_taken, stage *s)
 {
     actor *actors[2];
 
@@ -206,7 +206,7 @@ UNIT_TEST_ON(who_must_ask_again_does_though_its_answer_was_not_taken, stage *s)
     assert_int_equal(atomic_load(&spy.finished), 4);
 }
 
-UNIT_TEST_WITH(a_store_whose_answers_do_not_keep_is_finished_at_once, setup_unkept, teardown, stage *s)
+TEST_WITH(a_store_whose_answers_do_not_keep_is_finished_at_once, setup_unkept, teardown, stage *s)
 {
     actor *actors[2];
 
@@ -216,4 +216,4 @@ UNIT_TEST_WITH(a_store_whose_answers_do_not_keep_is_finished_at_once, setup_unke
     expect_both(s, actors);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

@@ -7,7 +7,7 @@
 
 /* ------------------------------------------------------- grants by the store */
 
-UNIT_TEST_ON(a_grant_by_the_store_wakes_the_asker_at_once, stage *s)
+TEST_ON(a_grant_by_the_store_wakes_the_asker_at_once, stage *s)
 {
     actor *other = actor_start();
 
@@ -27,7 +27,7 @@ UNIT_TEST_ON(a_grant_by_the_store_wakes_the_asker_at_once, stage *s)
     dibs_close(second);
 }
 
-UNIT_TEST_ON(a_lease_that_ends_elsewhere_is_granted_at_once, stage *s)
+TEST_ON(a_lease_that_ends_elsewhere_is_granted_at_once, stage *s)
 {
     actor *other = actor_start();
     const dibs_lock_options fixed = {.lease_ms = 7000, .flags = DIBS_FIXED_LEASE};
@@ -50,7 +50,7 @@ UNIT_TEST_ON(a_lease_that_ends_elsewhere_is_granted_at_once, stage *s)
     dibs_close(second);
 }
 
-UNIT_TEST_ON(a_hint_makes_the_asker_ask_at_once, stage *s)
+TEST_ON(a_hint_makes_the_asker_ask_at_once, stage *s)
 {
     actor *crowd[CROWD];
 
@@ -124,7 +124,7 @@ static void expect_ask_after(stage *s, int64_t ms, size_t waiting)
  * The asker's own lease is long, but for those that wait behind it there must be an ask every third of their short
  * ones.
  */
-UNIT_TEST_ON(the_asker_asks_as_often_as_its_most_impatient_waiter, stage *s)
+TEST_ON(the_asker_asks_as_often_as_its_most_impatient_waiter, stage *s)
 {
     struct short_wait w[3];
     actor *crowd[4] = {actor_start()};
@@ -214,7 +214,7 @@ static void end_waiting(stage *s, actor *other)
     actor_end(other);
 }
 
-UNIT_TEST_ON(an_asker_told_of_a_foreign_release_asks_rarely_and_then_at_once, stage *s)
+TEST_ON(an_asker_told_of_a_foreign_release_asks_rarely_and_then_at_once, stage *s)
 {
     open_foreign(s, 7);
     actor *other = begin_waiting(s);
@@ -226,7 +226,7 @@ UNIT_TEST_ON(an_asker_told_of_a_foreign_release_asks_rarely_and_then_at_once, st
     assert_int_equal(acquires(s), 4);
 }
 
-UNIT_TEST_ON(a_store_that_does_not_tell_is_asked_often, stage *s)
+TEST_ON(a_store_that_does_not_tell_is_asked_often, stage *s)
 {
     open_foreign(s, 0);
     actor *other = begin_waiting(s);
@@ -246,7 +246,7 @@ UNIT_TEST_ON(a_store_that_does_not_tell_is_asked_often, stage *s)
 }
 
 /* The store tells once after each look: after a message, the asker has the lock looked at again. */
-UNIT_TEST_ON(an_asker_that_was_told_asks_to_be_told_again, stage *s)
+TEST_ON(an_asker_that_was_told_asks_to_be_told_again, stage *s)
 {
     open_foreign(s, 7);
     actor *other = begin_waiting(s);
@@ -288,18 +288,18 @@ static void expect_rest(stage *s, const char *changed)
     actor_end(other);
 }
 
-UNIT_TEST(an_asker_told_all_the_time_backs_off)
+TEST(an_asker_told_all_the_time_backs_off)
 {
     expect_rest(*state, "a");
 }
 
-UNIT_TEST(an_asker_told_of_all_locks_all_the_time_backs_off)
+TEST(an_asker_told_of_all_locks_all_the_time_backs_off)
 {
     expect_rest(*state, NULL);
 }
 
 /* A message that any lock may have changed concerns this one. */
-UNIT_TEST_ON(an_asker_told_of_all_locks_asks_to_be_told_again, stage *s)
+TEST_ON(an_asker_told_of_all_locks_asks_to_be_told_again, stage *s)
 {
     open_foreign(s, 7);
     actor *other = begin_waiting(s);
@@ -312,7 +312,7 @@ UNIT_TEST_ON(an_asker_told_of_all_locks_asks_to_be_told_again, stage *s)
     end_waiting(s, other);
 }
 
-UNIT_TEST_ON(a_message_during_an_ask_is_not_lost, stage *s)
+TEST_ON(a_message_during_an_ask_is_not_lost, stage *s)
 {
     open_foreign(s, 7);
     actor *other = begin_waiting(s);
@@ -330,7 +330,7 @@ UNIT_TEST_ON(a_message_during_an_ask_is_not_lost, stage *s)
     end_waiting(s, other);
 }
 
-UNIT_TEST_ON(a_message_wakes_only_an_asker_that_expects_it, stage *s)
+TEST_ON(a_message_wakes_only_an_asker_that_expects_it, stage *s)
 {
     s->url = "mem:expects";
     s->faults.watches = true;
@@ -353,7 +353,7 @@ UNIT_TEST_ON(a_message_wakes_only_an_asker_that_expects_it, stage *s)
     dibs_close(second);
 }
 
-UNIT_TEST_ON(a_message_about_another_name_wakes_nobody, stage *s)
+TEST_ON(a_message_about_another_name_wakes_nobody, stage *s)
 {
     open_foreign(s, 7);
     actor *other = begin_waiting(s);
@@ -366,4 +366,4 @@ UNIT_TEST_ON(a_message_about_another_name_wakes_nobody, stage *s)
     end_waiting(s, other);
 }
 
-UNIT_TESTS(stage_setup, stage_teardown)
+TESTS(stage_setup, stage_teardown)

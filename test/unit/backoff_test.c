@@ -11,7 +11,7 @@ static void assert_drawn_from(int64_t pause, int64_t due)
                 (long long)due);
 }
 
-UNIT_TEST(pauses_double_up_to_the_limit)
+TEST(pauses_double_up_to_the_limit)
 {
     static const int64_t due[] = {10, 20, 40, 80, 100, 100, 100};
 
@@ -22,7 +22,7 @@ UNIT_TEST(pauses_double_up_to_the_limit)
     }
 }
 
-UNIT_TEST(a_reset_starts_with_the_first_pause)
+TEST(a_reset_starts_with_the_first_pause)
 {
     struct dibs__backoff backoff = {.first_ms = 10};
 
@@ -33,7 +33,7 @@ UNIT_TEST(a_reset_starts_with_the_first_pause)
     assert_drawn_from(dibs__backoff_next(&backoff, 500), 20);
 }
 
-UNIT_TEST(a_lowered_limit_applies_at_once)
+TEST(a_lowered_limit_applies_at_once)
 {
     struct dibs__backoff backoff = {.first_ms = 10};
 
@@ -44,7 +44,7 @@ UNIT_TEST(a_lowered_limit_applies_at_once)
 }
 
 /* Clients that begin together must not stay in step. */
-UNIT_TEST(pauses_are_spread)
+TEST(pauses_are_spread)
 {
     int64_t least = INT64_MAX, most = 0;
 
@@ -57,4 +57,4 @@ UNIT_TEST(pauses_are_spread)
     assert_true(least < 600 && most > 900);
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

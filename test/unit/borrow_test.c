@@ -11,7 +11,7 @@
 
 #include "support/test.h"
 
-UNIT_TEST(borrowing_and_completing_may_alternate)
+TEST(borrowing_and_completing_may_alternate)
 {
     for (int i = 0; i < 2; i++) {
         dibs__borrow_begin();
@@ -70,7 +70,7 @@ static void assert_aborts(void (*misuse)(void))
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
 }
 
-UNIT_TEST(wrong_use_ends_the_process)
+TEST(wrong_use_ends_the_process)
 {
     assert_aborts(complete_while_something_is_borrowed);
     assert_aborts(complete_within_a_completion);
@@ -79,4 +79,4 @@ UNIT_TEST(wrong_use_ends_the_process)
 }
 #endif
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

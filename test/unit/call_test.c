@@ -34,7 +34,7 @@ static dibs_status finish(struct rig *r, struct asked *a, struct dibs__exchange 
     return status;
 }
 
-UNIT_TEST_ON(a_call_is_sent_by_its_sha, struct rig *r)
+TEST_ON(a_call_is_sent_by_its_sha, struct rig *r)
 {
     struct asked asked;
     struct dibs__exchange exchange;
@@ -50,7 +50,7 @@ UNIT_TEST_ON(a_call_is_sent_by_its_sha, struct rig *r)
     assert_int_equal(fake_redis_count(r->fake, "EVAL "), asked.texts);
 }
 
-UNIT_TEST_ON(a_script_that_the_server_may_lack_is_sent_as_text_once, struct rig *r)
+TEST_ON(a_script_that_the_server_may_lack_is_sent_as_text_once, struct rig *r)
 {
     struct dibs__exchange exchange;
     struct asked asked;
@@ -68,7 +68,7 @@ UNIT_TEST_ON(a_script_that_the_server_may_lack_is_sent_as_text_once, struct rig 
     assert_int_equal(r->endpoint.scripts, 1u << DIBS__SCRIPT_query);
 }
 
-UNIT_TEST_ON(a_script_that_the_server_has_lost_is_sent_as_text, struct rig *r)
+TEST_ON(a_script_that_the_server_has_lost_is_sent_as_text, struct rig *r)
 {
     struct asked asked;
     struct dibs__exchange exchange;
@@ -82,7 +82,7 @@ UNIT_TEST_ON(a_script_that_the_server_has_lost_is_sent_as_text, struct rig *r)
     assert_int_equal(fake_redis_count(r->fake, "EVAL "), asked.texts + 1);
 }
 
-UNIT_TEST_ON(a_lost_script_that_cannot_be_sent_has_not_run, struct rig *r)
+TEST_ON(a_lost_script_that_cannot_be_sent_has_not_run, struct rig *r)
 {
     struct asked asked;
     struct dibs__exchange exchange;
@@ -122,7 +122,7 @@ static void expect_count(struct rig *r, const struct dibs__copies *wait, const c
     assert_int_equal(count, expected);
 }
 
-UNIT_TEST(replicas_that_acknowledge_are_counted)
+TEST(replicas_that_acknowledge_are_counted)
 {
     expect_count(*state, &two_replicas, ":1\r\n", 1);
     expect_count(*state, &two_replicas, ":0\r\n", 0);
@@ -131,7 +131,7 @@ UNIT_TEST(replicas_that_acknowledge_are_counted)
 }
 
 /* The disks of replicas do not count. */
-UNIT_TEST(the_servers_own_disk_counts)
+TEST(the_servers_own_disk_counts)
 {
     expect_count(*state, &disk, "*2\r\n:1\r\n:0\r\n", 1);
     expect_count(*state, &disk, "*2\r\n:0\r\n:3\r\n", 0);
@@ -155,7 +155,7 @@ static const struct refused {
     {true, "*0\r\n", DIBS_STORE_ERROR},
 };
 
-UNIT_TEST(a_refusal_to_wait_is_told)
+TEST(a_refusal_to_wait_is_told)
 {
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         const struct refused *row = &refusals[i];
@@ -166,7 +166,7 @@ UNIT_TEST(a_refusal_to_wait_is_told)
     }
 }
 
-UNIT_TEST_ON(a_missing_answer_gives_no_count, struct rig *r)
+TEST_ON(a_missing_answer_gives_no_count, struct rig *r)
 {
     struct dibs__error error;
     uint64_t serial = open_now(r);
@@ -180,4 +180,4 @@ UNIT_TEST_ON(a_missing_answer_gives_no_count, struct rig *r)
     assert_int_equal(count, 0);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

@@ -37,7 +37,7 @@ int pthread_mutex_destroy(pthread_mutex_t *mutex)
 #define CAN_FAIL_TO_MAKE 0
 #endif
 
-UNIT_TEST_ON(cells_are_not_made_without_all_mutexes, stage *s)
+TEST_ON(cells_are_not_made_without_all_mutexes, stage *s)
 {
     atomic_bool closing = false;
     long before = mutexes, nth = 1;
@@ -57,4 +57,4 @@ UNIT_TEST_ON(cells_are_not_made_without_all_mutexes, stage *s)
     assert_int_equal(mutexes, before);
 }
 
-UNIT_TESTS(stage_setup, stage_teardown)
+TESTS(stage_setup, stage_teardown)

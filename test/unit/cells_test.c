@@ -42,7 +42,7 @@ static bool waiter_is_back(void *arg)
  * The scheduler may find a lease lost before the cell is told of its grant, because the process was stopped there. The
  * cell then is told of the end first, and finds nothing to end. The waiter must still get the turn.
  */
-UNIT_TEST_ON(a_lease_lost_before_its_cell_knows_keeps_nobody_waiting, stage *s)
+TEST_ON(a_lease_lost_before_its_cell_knows_keeps_nobody_waiting, stage *s)
 {
     struct alone alone = {.clock = &s->clock, .status = -1};
     struct dibs__waiter turn = {.name = "a", .name_size = 1};
@@ -74,7 +74,7 @@ UNIT_TEST_ON(a_lease_lost_before_its_cell_knows_keeps_nobody_waiting, stage *s)
  * A lease is lost, but the cell was not told: the next thread finds that out, and a waiting thread gets the turn. When
  * the cell is told of the end later, it no longer matters.
  */
-UNIT_TEST_ON(an_unreported_loss_keeps_nobody_waiting, stage *s)
+TEST_ON(an_unreported_loss_keeps_nobody_waiting, stage *s)
 {
     for (int waits = 0; waits < 2; waits++) {
         struct alone alone = {.clock = &s->clock, .status = -1};
@@ -107,7 +107,7 @@ UNIT_TEST_ON(an_unreported_loss_keeps_nobody_waiting, stage *s)
     }
 }
 
-UNIT_TEST_ON(cells_come_and_go_with_their_names, stage *s)
+TEST_ON(cells_come_and_go_with_their_names, stage *s)
 {
     enum { NAMES = 20000 };
     atomic_bool closing = false;
@@ -131,7 +131,7 @@ UNIT_TEST_ON(cells_come_and_go_with_their_names, stage *s)
 }
 
 /* Whatever the struct held before. */
-UNIT_TEST_ON(a_free_turn_follows_no_outage, stage *s)
+TEST_ON(a_free_turn_follows_no_outage, stage *s)
 {
     atomic_bool closing = false;
     struct dibs__cells *cells = dibs__cells_new(&s->clock.clock, &closing, 0);
@@ -161,7 +161,7 @@ static bool push(struct dibs__cells *cells, const struct dibs__lease *lease, uin
 }
 
 /* In any order, whichever were granted or have another token by then; not one that is asked for no more. */
-UNIT_TEST_ON(a_push_finds_its_attempt, stage *s)
+TEST_ON(a_push_finds_its_attempt, stage *s)
 {
     enum { COUNT = 40 };
 
@@ -191,4 +191,4 @@ UNIT_TEST_ON(a_push_finds_its_attempt, stage *s)
         dibs__lease_unref(leases[i]);
 }
 
-UNIT_TESTS(stage_setup, stage_teardown)
+TESTS(stage_setup, stage_teardown)

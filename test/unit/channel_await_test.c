@@ -11,7 +11,7 @@ static struct dibs__request *begin_echo(struct rig *r, uint64_t serial, const ch
     return request;
 }
 
-UNIT_TEST_ON(an_awaited_request_can_still_be_waited_for, struct rig *r)
+TEST_ON(an_awaited_request_can_still_be_waited_for, struct rig *r)
 {
     uint64_t serial = open_now(r);
     struct dibs__error error;
@@ -31,7 +31,7 @@ UNIT_TEST_ON(an_awaited_request_can_still_be_waited_for, struct rig *r)
 /*
  * The scheduler's thread looks for votes like this: it would otherwise wake itself repeatedly until the server answers.
  */
-UNIT_TEST_ON(a_thread_that_only_looks_wakes_nobody, struct rig *r)
+TEST_ON(a_thread_that_only_looks_wakes_nobody, struct rig *r)
 {
     uint64_t serial = open_now(r);
     struct dibs__error error;
@@ -49,7 +49,7 @@ UNIT_TEST_ON(a_thread_that_only_looks_wakes_nobody, struct rig *r)
 }
 
 /* This works also after the deadline of the thread, which has waited elsewhere. */
-UNIT_TEST_ON(a_reply_in_the_socket_is_taken, struct rig *r)
+TEST_ON(a_reply_in_the_socket_is_taken, struct rig *r)
 {
     uint64_t serial = open_now(r);
     struct dibs__error error;
@@ -65,7 +65,7 @@ UNIT_TEST_ON(a_reply_in_the_socket_is_taken, struct rig *r)
     assert_true(stands(r));
 }
 
-UNIT_TEST_ON(the_end_of_the_connection_ends_an_await, struct rig *r)
+TEST_ON(the_end_of_the_connection_ends_an_await, struct rig *r)
 {
     uint64_t serial = open_now(r);
     struct dibs__error error = {DIBS_OK, ""}, why = {DIBS_OK, ""};
@@ -83,7 +83,7 @@ UNIT_TEST_ON(the_end_of_the_connection_ends_an_await, struct rig *r)
 }
 
 /* A quorum polls as long as a request has neither its reply nor timed out. */
-UNIT_TEST_ON(the_command_timeout_ends_an_await, struct rig *r)
+TEST_ON(the_command_timeout_ends_an_await, struct rig *r)
 {
     uint64_t serial = open_now(r);
     struct dibs__error error = {DIBS_OK, ""}, why = {DIBS_OK, ""};
@@ -101,7 +101,7 @@ UNIT_TEST_ON(the_command_timeout_ends_an_await, struct rig *r)
 }
 
 /* No thread sleeps for that reply, so the reading goes to a thread with a later request. */
-UNIT_TEST_ON(a_request_that_is_left_keeps_nobody_from_reading, struct rig *r)
+TEST_ON(a_request_that_is_left_keeps_nobody_from_reading, struct rig *r)
 {
     uint64_t serial = open_now(r);
     struct dibs__error error;
@@ -125,7 +125,7 @@ UNIT_TEST_ON(a_request_that_is_left_keeps_nobody_from_reading, struct rig *r)
 }
 
 /* A thread that awaited without a result passes the reading on, too. */
-UNIT_TEST_ON(a_thread_that_awaits_without_result_passes_the_reading_on, struct rig *r)
+TEST_ON(a_thread_that_awaits_without_result_passes_the_reading_on, struct rig *r)
 {
     uint64_t serial = open_now(r);
     struct dibs__error error;
@@ -145,7 +145,7 @@ UNIT_TEST_ON(a_thread_that_awaits_without_result_passes_the_reading_on, struct r
 }
 
 /* What the socket does not take is the scheduler's to send: the thread only waits for replies. */
-UNIT_TEST_ON(unsent_bytes_are_left_to_the_scheduler, struct rig *r)
+TEST_ON(unsent_bytes_are_left_to_the_scheduler, struct rig *r)
 {
     enum { LARGE = 4 << 20 };
     char *large = test_malloc(LARGE + 1);
@@ -169,7 +169,7 @@ UNIT_TEST_ON(unsent_bytes_are_left_to_the_scheduler, struct rig *r)
 
 /* A thread that waits gives its command up while the socket is full, and another thread, whose command comes behind it,
  * reads. */
-UNIT_TEST_ON(unsent_bytes_survive_a_thread_that_gives_up, struct rig *r)
+TEST_ON(unsent_bytes_survive_a_thread_that_gives_up, struct rig *r)
 {
     enum { LARGE = 4 << 20 };
     char *large = test_malloc(LARGE + 1);
@@ -197,4 +197,4 @@ UNIT_TEST_ON(unsent_bytes_survive_a_thread_that_gives_up, struct rig *r)
     test_free(large);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

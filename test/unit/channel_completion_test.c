@@ -55,7 +55,7 @@ static void expect_left_to_scheduler(struct rig *r, const struct seen *seen, uns
     assert_int_equal(seen->done, count);
 }
 
-UNIT_TEST_ON(a_thread_that_reads_for_others_completes_nothing, struct rig *r)
+TEST_ON(a_thread_that_reads_for_others_completes_nothing, struct rig *r)
 {
     struct seen seen = begin_to_see(r);
     unsigned calls = r->unattended;
@@ -67,7 +67,7 @@ UNIT_TEST_ON(a_thread_that_reads_for_others_completes_nothing, struct rig *r)
     assert_int_equal(seen.failed, 0);
 }
 
-UNIT_TEST_ON(a_look_that_finds_the_end_completes_nothing, struct rig *r)
+TEST_ON(a_look_that_finds_the_end_completes_nothing, struct rig *r)
 {
     struct seen seen = begin_to_see(r);
     unsigned calls = r->unattended;
@@ -85,7 +85,7 @@ UNIT_TEST_ON(a_look_that_finds_the_end_completes_nothing, struct rig *r)
 }
 
 /* The socket is closed: the second command finds that out, and the first one fails. */
-UNIT_TEST_ON(a_command_that_finds_the_end_completes_nothing, struct rig *r)
+TEST_ON(a_command_that_finds_the_end_completes_nothing, struct rig *r)
 {
     struct seen seen = begin_to_see(r);
     int64_t limit = now_ms() + LIMIT_MS;
@@ -104,7 +104,7 @@ UNIT_TEST_ON(a_command_that_finds_the_end_completes_nothing, struct rig *r)
 }
 
 /* Many replies come at once, and each completion sends something: none of them runs on the stack of another. */
-UNIT_TEST_ON(completions_do_not_nest, struct rig *r)
+TEST_ON(completions_do_not_nest, struct rig *r)
 {
     enum { MANY = 100 };
     struct seen seen = begin_to_see(r);
@@ -121,7 +121,7 @@ UNIT_TEST_ON(completions_do_not_nest, struct rig *r)
 }
 
 /* A reply that was read before the end of the channel, and not completed, might lead to a use of freed memory. */
-UNIT_TEST_ON(commands_in_flight_at_the_end_fail, struct rig *r)
+TEST_ON(commands_in_flight_at_the_end_fail, struct rig *r)
 {
     struct seen seen = begin_to_see(r);
 
@@ -134,7 +134,7 @@ UNIT_TEST_ON(commands_in_flight_at_the_end_fail, struct rig *r)
 }
 
 /* Any other command is sent before both or after both. */
-UNIT_TEST_ON(an_untracked_command_goes_right_behind_caching_no, struct rig *r)
+TEST_ON(an_untracked_command_goes_right_behind_caching_no, struct rig *r)
 {
     struct seen seen = begin_to_see(r);
     struct echo echo;
@@ -152,4 +152,4 @@ UNIT_TEST_ON(an_untracked_command_goes_right_behind_caching_no, struct rig *r)
                      fake_redis_place(r->fake, "CLIENT CACHING NO", 1) + 1);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

@@ -4,7 +4,7 @@
 
 /* ------------------------------------------------------------------ breaking */
 
-UNIT_TEST_ON(a_request_that_waited_its_full_time_ends_the_connection, struct rig *r)
+TEST_ON(a_request_that_waited_its_full_time_ends_the_connection, struct rig *r)
 {
     struct caller pair[2];
     struct echo echo;
@@ -28,7 +28,7 @@ UNIT_TEST_ON(a_request_that_waited_its_full_time_ends_the_connection, struct rig
     assert_int_equal(r->reopened, 1);
 }
 
-UNIT_TEST_ON(the_scheduler_ends_a_connection_that_does_not_answer, struct rig *r)
+TEST_ON(the_scheduler_ends_a_connection_that_does_not_answer, struct rig *r)
 {
     uint64_t serial = open_now(r);
     struct pollfd fd;
@@ -51,7 +51,7 @@ UNIT_TEST_ON(the_scheduler_ends_a_connection_that_does_not_answer, struct rig *r
     assert_int_equal(broken, 1);
 }
 
-UNIT_TEST_ON(an_unsent_command_is_known_not_to_have_run, struct rig *r)
+TEST_ON(an_unsent_command_is_known_not_to_have_run, struct rig *r)
 {
     enum { LARGE = 8 << 20 };
     uint64_t serial = open_now(r);
@@ -86,7 +86,7 @@ static bool wants_to_write(struct rig *r)
     return fd.fd >= 0 && (fd.events & POLLOUT);
 }
 
-UNIT_TEST_ON(bytes_that_did_not_fit_are_sent_when_there_is_room, struct rig *r)
+TEST_ON(bytes_that_did_not_fit_are_sent_when_there_is_room, struct rig *r)
 {
     enum { LARGE = 4 << 20 };
     uint64_t serial = open_now(r);
@@ -133,7 +133,7 @@ static void *run_sender(void *arg)
 }
 
 /* The sender sleeps until the socket has room: it is found in poll, with nothing to do. */
-UNIT_TEST_ON(a_sender_sleeps_while_the_socket_is_full, struct rig *r)
+TEST_ON(a_sender_sleeps_while_the_socket_is_full, struct rig *r)
 {
     enum { LARGE = 4 << 20 };
     char *large = test_malloc(LARGE + 1);
@@ -152,7 +152,7 @@ UNIT_TEST_ON(a_sender_sleeps_while_the_socket_is_full, struct rig *r)
     test_free(large);
 }
 
-UNIT_TEST_ON(nothing_is_sent_on_a_closed_connection, struct rig *r)
+TEST_ON(nothing_is_sent_on_a_closed_connection, struct rig *r)
 {
     uint64_t old = open_now(r);
     struct dibs__error error = {DIBS_OK, ""};
@@ -175,7 +175,7 @@ UNIT_TEST_ON(nothing_is_sent_on_a_closed_connection, struct rig *r)
     assert_int_equal(r->reopened, 1);
 }
 
-UNIT_TEST_ON(an_unexpected_reply_breaks_the_connection, struct rig *r)
+TEST_ON(an_unexpected_reply_breaks_the_connection, struct rig *r)
 {
     struct dibs__error error;
 
@@ -190,7 +190,7 @@ UNIT_TEST_ON(an_unexpected_reply_breaks_the_connection, struct rig *r)
     attend_until_broken(r);
 }
 
-UNIT_TEST_ON(garbage_fails_waiting_calls_with_a_store_error, struct rig *r)
+TEST_ON(garbage_fails_waiting_calls_with_a_store_error, struct rig *r)
 {
     uint64_t serial = open_now(r);
     struct caller caller = {.r = r, .text = "junk", .serial = serial, .deadline = after(r, COMMAND_MS)};
@@ -200,7 +200,7 @@ UNIT_TEST_ON(garbage_fails_waiting_calls_with_a_store_error, struct rig *r)
     assert_false(stands(r));
 }
 
-UNIT_TEST_ON(a_server_that_hangs_up_fails_all_in_flight, struct rig *r)
+TEST_ON(a_server_that_hangs_up_fails_all_in_flight, struct rig *r)
 {
     struct caller pair[2];
 
@@ -222,7 +222,7 @@ static bool is_found_ended(void *arg)
 }
 
 /* No thread uses the connection, so only a look finds its end. */
-UNIT_TEST_ON(a_look_finds_the_end_of_an_idle_connection, struct rig *r)
+TEST_ON(a_look_finds_the_end_of_an_idle_connection, struct rig *r)
 {
     assert_false(dibs__channel_look(r->channel));
     open_now(r);
@@ -235,7 +235,7 @@ UNIT_TEST_ON(a_look_finds_the_end_of_an_idle_connection, struct rig *r)
 }
 
 /* Unread bytes may be a good reply. */
-UNIT_TEST_ON(a_look_leaves_replies_alone, struct rig *r)
+TEST_ON(a_look_leaves_replies_alone, struct rig *r)
 {
     struct dibs__error error;
     uint64_t serial = open_now(r);
@@ -266,7 +266,7 @@ static bool is_refused(struct rig *r, uint64_t serial)
  * The address may lead to another server by now, so the connection is given up, but not repeatedly while the address
  * leads to a replica.
  */
-UNIT_TEST_ON(a_server_that_became_a_replica_is_left, struct rig *r)
+TEST_ON(a_server_that_became_a_replica_is_left, struct rig *r)
 {
     for (size_t i = 0; i < sizeof of_a_replica / sizeof *of_a_replica; i++) {
         uint64_t serial = open_now(r);
@@ -291,7 +291,7 @@ UNIT_TEST_ON(a_server_that_became_a_replica_is_left, struct rig *r)
 /* ------------------------------------------------------------------- polling */
 
 /* By the clock of these tests no wait takes any time, which is less than the usual time assumed at first. */
-UNIT_TEST_ON(a_reply_seen_by_polling_is_credited, struct rig *r)
+TEST_ON(a_reply_seen_by_polling_is_credited, struct rig *r)
 {
     uint64_t serial = open_now(r);
 
@@ -302,7 +302,7 @@ UNIT_TEST_ON(a_reply_seen_by_polling_is_credited, struct rig *r)
     assert_true(atomic_load(&r->endpoint.spin.asleep) == usual);
 }
 
-UNIT_TEST_ON(a_reply_after_a_sleep_is_measured, struct rig *r)
+TEST_ON(a_reply_after_a_sleep_is_measured, struct rig *r)
 {
     uint64_t serial = open_now(r);
 
@@ -313,4 +313,4 @@ UNIT_TEST_ON(a_reply_after_a_sleep_is_measured, struct rig *r)
     assert_true(atomic_load(&r->endpoint.spin.asleep) < usual);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

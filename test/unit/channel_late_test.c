@@ -3,7 +3,7 @@
 #include "unit/channel_setup.h"
 
 /* The thread was stopped between sending and waiting, for longer than a command may take; the server was not. */
-UNIT_TEST_ON(a_reply_that_came_in_time_is_taken_late, struct rig *r)
+TEST_ON(a_reply_that_came_in_time_is_taken_late, struct rig *r)
 {
     struct dibs__error error;
     uint64_t serial = open_now(r);
@@ -18,7 +18,7 @@ UNIT_TEST_ON(a_reply_that_came_in_time_is_taken_late, struct rig *r)
 }
 
 /* Also where the caller's time was shorter than the command timeout: then the outcome is not in doubt. */
-UNIT_TEST_ON(a_reply_is_taken_when_only_the_callers_time_is_over, struct rig *r)
+TEST_ON(a_reply_is_taken_when_only_the_callers_time_is_over, struct rig *r)
 {
     struct dibs__error error;
     redisReply *reply;
@@ -34,7 +34,7 @@ UNIT_TEST_ON(a_reply_is_taken_when_only_the_callers_time_is_over, struct rig *r)
 }
 
 /* The requests before it are answered on the way. */
-UNIT_TEST_ON(all_replies_that_came_in_time_are_taken_late, struct rig *r)
+TEST_ON(all_replies_that_came_in_time_are_taken_late, struct rig *r)
 {
     enum { COUNT = 200 };
     struct dibs__error error;
@@ -56,7 +56,7 @@ UNIT_TEST_ON(all_replies_that_came_in_time_are_taken_late, struct rig *r)
 }
 
 /* The scheduler's poll began before the process was stopped, and saw nothing. */
-UNIT_TEST_ON(a_reply_that_nobody_waits_for_is_taken_late, struct rig *r)
+TEST_ON(a_reply_that_nobody_waits_for_is_taken_late, struct rig *r)
 {
     struct submits all;
     struct submitted list[SUBMITS];
@@ -72,4 +72,4 @@ UNIT_TEST_ON(a_reply_that_nobody_waits_for_is_taken_late, struct rig *r)
     assert_int_equal(all.in_order, SUBMITS);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

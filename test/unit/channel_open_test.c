@@ -8,7 +8,7 @@
  * A channel that is wanted is connected once, in the background. After a failure, the next try waits as long as for a
  * channel that is kept open.
  */
-UNIT_TEST_ON(the_scheduler_connects_a_wanted_channel, struct rig *r)
+TEST_ON(the_scheduler_connects_a_wanted_channel, struct rig *r)
 {
     int64_t deadline;
 
@@ -46,7 +46,7 @@ UNIT_TEST_ON(the_scheduler_connects_a_wanted_channel, struct rig *r)
 /*
  * The thread that began the try may never come back: a thread that needs the channel leaves the try to the scheduler.
  */
-UNIT_TEST_ON(the_scheduler_finishes_a_begun_connection_that_is_needed, struct rig *r)
+TEST_ON(the_scheduler_finishes_a_begun_connection_that_is_needed, struct rig *r)
 {
     struct dibs__error error;
 
@@ -61,7 +61,7 @@ UNIT_TEST_ON(the_scheduler_finishes_a_begun_connection_that_is_needed, struct ri
 }
 
 /* For a waiting call the pause is that after a first failure, even after several failures. */
-UNIT_TEST_ON(a_needed_channel_is_tried_again_soon, struct rig *r)
+TEST_ON(a_needed_channel_is_tried_again_soon, struct rig *r)
 {
     int64_t deadline;
 
@@ -90,7 +90,7 @@ static void fail_to_open(struct rig *r)
 }
 
 /* A server that refuses a connection is there; one that says nothing may not be. */
-UNIT_TEST_ON(a_failure_tells_whether_the_server_answered, struct rig *r)
+TEST_ON(a_failure_tells_whether_the_server_answered, struct rig *r)
 {
     fake_redis_answer(r->fake, "CLIENT", "-ERR max number of clients reached\r\n");
     fail_to_open(r);
@@ -115,7 +115,7 @@ static int64_t pause_before_next(struct rig *r)
     return deadline - moved_clock_now(&r->clock);
 }
 
-UNIT_TEST_ON(a_channel_kept_open_connects_again_later_each_time, struct rig *r)
+TEST_ON(a_channel_kept_open_connects_again_later_each_time, struct rig *r)
 {
     int64_t longest = 10;
 
@@ -150,7 +150,7 @@ UNIT_TEST_ON(a_channel_kept_open_connects_again_later_each_time, struct rig *r)
 }
 
 /* Another connection is open, so the server answers: the try that was put off is made now. */
-UNIT_TEST_ON(a_channel_in_a_hurry_connects_at_once, struct rig *r)
+TEST_ON(a_channel_in_a_hurry_connects_at_once, struct rig *r)
 {
     fake_redis_refuse(r->fake, true);
     for (unsigned i = 1; i <= 6; i++) {
@@ -215,7 +215,7 @@ static void *open_in_time(void *arg)
  * The thread that reads the broken connection has not come back yet. A thread that needs a connection gets a new one as
  * soon as the reader has released the old one.
  */
-UNIT_TEST_ON(a_call_waits_while_a_broken_connection_is_in_use, struct rig *r)
+TEST_ON(a_call_waits_while_a_broken_connection_is_in_use, struct rig *r)
 {
     struct gate gate = {.clock = {gated_now, gated_wait, gated_poll}};
     const struct dibs__channel_hooks hooks = {r, on_opened, on_failed, on_unattended};
@@ -263,7 +263,7 @@ UNIT_TEST_ON(a_call_waits_while_a_broken_connection_is_in_use, struct rig *r)
  * A thread that polls by itself has not left the broken connection yet when another one needs the next. Nobody but the
  * scheduler makes that, so it is told when the connection is left.
  */
-UNIT_TEST_ON(the_scheduler_replaces_a_broken_connection_once_it_is_left, struct rig *r)
+TEST_ON(the_scheduler_replaces_a_broken_connection_once_it_is_left, struct rig *r)
 {
     struct dibs__wait_event wait_event;
     struct dibs__error error;
@@ -295,7 +295,7 @@ UNIT_TEST_ON(the_scheduler_replaces_a_broken_connection_once_it_is_left, struct 
     assert_false(wait_echo(r, request, "held"));
 }
 
-UNIT_TEST_ON(a_channel_not_kept_open_stays_closed, struct rig *r)
+TEST_ON(a_channel_not_kept_open_stays_closed, struct rig *r)
 {
     struct pollfd fd;
     int64_t deadline;
@@ -346,7 +346,7 @@ static void begin_openers(struct rig *r, struct opener pair[2])
     assert_int_equal(r->opened + r->failed, 0);
 }
 
-UNIT_TEST_ON(an_opener_in_a_hurry_leaves_the_try_to_the_scheduler, struct rig *r)
+TEST_ON(an_opener_in_a_hurry_leaves_the_try_to_the_scheduler, struct rig *r)
 {
     struct opener pair[2];
 
@@ -359,7 +359,7 @@ UNIT_TEST_ON(an_opener_in_a_hurry_leaves_the_try_to_the_scheduler, struct rig *r
     assert_true(echoes(r, 1, "word"));
 }
 
-UNIT_TEST_ON(the_scheduler_gives_the_try_up_after_the_connect_timeout, struct rig *r)
+TEST_ON(the_scheduler_gives_the_try_up_after_the_connect_timeout, struct rig *r)
 {
     struct opener pair[2];
 
@@ -376,7 +376,7 @@ UNIT_TEST_ON(the_scheduler_gives_the_try_up_after_the_connect_timeout, struct ri
     assert_int_equal(r->opened, 0);
 }
 
-UNIT_TEST_ON(a_try_that_fails_is_told_to_all_who_wait_for_it, struct rig *r)
+TEST_ON(a_try_that_fails_is_told_to_all_who_wait_for_it, struct rig *r)
 {
     struct dibs__link_view view;
     struct dibs__error error = {DIBS_OK, ""};
@@ -390,4 +390,4 @@ UNIT_TEST_ON(a_try_that_fails_is_told_to_all_who_wait_for_it, struct rig *r)
     assert_int_equal(r->reopened, 0);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

@@ -100,7 +100,7 @@ static void second_waits_for_the_first(struct rig *r, int64_t second_ms)
     moved_clock_await_waiting(&r->clock, 1);
 }
 
-UNIT_TEST_ON(a_reply_being_processed_is_waited_for, struct rig *r)
+TEST_ON(a_reply_being_processed_is_waited_for, struct rig *r)
 {
     struct caller pair[2];
 
@@ -109,7 +109,7 @@ UNIT_TEST_ON(a_reply_being_processed_is_waited_for, struct rig *r)
     expect_both(r, pair);
 }
 
-UNIT_TEST_ON(a_caller_out_of_time_waits_for_a_reply_being_processed, struct rig *r)
+TEST_ON(a_caller_out_of_time_waits_for_a_reply_being_processed, struct rig *r)
 {
     struct caller pair[2];
 
@@ -119,7 +119,7 @@ UNIT_TEST_ON(a_caller_out_of_time_waits_for_a_reply_being_processed, struct rig 
 }
 
 /* The scheduler neither gives the connection up nor keeps the processor busy. */
-UNIT_TEST_ON(the_scheduler_waits_for_a_reply_being_processed, struct rig *r)
+TEST_ON(the_scheduler_waits_for_a_reply_being_processed, struct rig *r)
 {
     struct caller pair[2];
     int64_t deadline;
@@ -156,7 +156,7 @@ static int poll_and_hold(const struct dibs__clock *clock, struct pollfd *fds, nf
 }
 
 /* Poll has woken the reader, which has taken nothing yet. The scheduler does not keep the processor busy meanwhile. */
-UNIT_TEST_ON(the_scheduler_pauses_while_a_reader_has_lost_the_processor, struct rig *r)
+TEST_ON(the_scheduler_pauses_while_a_reader_has_lost_the_processor, struct rig *r)
 {
     const struct dibs__clock held = {.now = now_of_rig, .poll = poll_and_hold};
     const struct dibs__channel_hooks hooks = {r, on_opened, on_failed, on_unattended};
@@ -191,7 +191,7 @@ UNIT_TEST_ON(the_scheduler_pauses_while_a_reader_has_lost_the_processor, struct 
 }
 
 /* The wait for a thread that does not go on has an end. */
-UNIT_TEST_ON(the_wait_for_a_reply_being_processed_has_an_end, struct rig *r)
+TEST_ON(the_wait_for_a_reply_being_processed_has_an_end, struct rig *r)
 {
     struct caller pair[2];
 
@@ -205,4 +205,4 @@ UNIT_TEST_ON(the_wait_for_a_reply_being_processed_has_an_end, struct rig *r)
     atomic_store(&holds, false);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

@@ -26,7 +26,7 @@ static void attend_until_idle(struct rig *r)
 
 enum { THREADS = 16, ROUNDS = 200 };
 
-UNIT_TEST(each_of_many_threads_gets_its_own_replies)
+TEST(each_of_many_threads_gets_its_own_replies)
 {
     let_threads_echo(*state, THREADS, ROUNDS, "", NULL);
 }
@@ -36,12 +36,12 @@ static void read_and_write(struct rig *r)
     dibs__channel_attend(r->channel, false, POLLIN | POLLOUT, moved_clock_now(&r->clock));
 }
 
-UNIT_TEST(the_scheduler_reads_beside_many_threads)
+TEST(the_scheduler_reads_beside_many_threads)
 {
     let_threads_echo(*state, THREADS, ROUNDS, "", read_and_write);
 }
 
-UNIT_TEST_ON(a_reader_that_leaves_early_passes_the_reading_on, struct rig *r)
+TEST_ON(a_reader_that_leaves_early_passes_the_reading_on, struct rig *r)
 {
     struct caller pair[2];
 
@@ -56,7 +56,7 @@ UNIT_TEST_ON(a_reader_that_leaves_early_passes_the_reading_on, struct rig *r)
     assert_int_equal(fake_redis_accepted(r->fake), 1);
 }
 
-UNIT_TEST_ON(a_thread_that_does_not_read_may_leave_early, struct rig *r)
+TEST_ON(a_thread_that_does_not_read_may_leave_early, struct rig *r)
 {
     struct caller pair[2];
 
@@ -69,7 +69,7 @@ UNIT_TEST_ON(a_thread_that_does_not_read_may_leave_early, struct rig *r)
     assert_true(stands(r));
 }
 
-UNIT_TEST_ON(a_late_reply_is_not_given_to_the_next, struct rig *r)
+TEST_ON(a_late_reply_is_not_given_to_the_next, struct rig *r)
 {
     uint64_t serial = open_now(r);
     struct dibs__error error;
@@ -92,7 +92,7 @@ UNIT_TEST_ON(a_late_reply_is_not_given_to_the_next, struct rig *r)
     assert_int_equal(fake_redis_accepted(r->fake), 1);
 }
 
-UNIT_TEST_ON(the_scheduler_reads_what_nobody_waits_for, struct rig *r)
+TEST_ON(the_scheduler_reads_what_nobody_waits_for, struct rig *r)
 {
     uint64_t serial = open_now(r);
     struct dibs__error error;
@@ -111,7 +111,7 @@ UNIT_TEST_ON(the_scheduler_reads_what_nobody_waits_for, struct rig *r)
 
 /* ----------------------------------------------------------------- scheduler */
 
-UNIT_TEST_ON(submitted_commands_are_answered_once_and_in_order, struct rig *r)
+TEST_ON(submitted_commands_are_answered_once_and_in_order, struct rig *r)
 {
     struct submits all;
     struct submitted list[SUBMITS];
@@ -124,7 +124,7 @@ UNIT_TEST_ON(submitted_commands_are_answered_once_and_in_order, struct rig *r)
     assert_int_equal(dibs__channel_load(r->channel), 0);
 }
 
-UNIT_TEST_ON(submitted_commands_fail_once_and_in_order_when_the_link_breaks, struct rig *r)
+TEST_ON(submitted_commands_fail_once_and_in_order_when_the_link_breaks, struct rig *r)
 {
     struct submits all;
     struct submitted list[SUBMITS];
@@ -140,7 +140,7 @@ UNIT_TEST_ON(submitted_commands_fail_once_and_in_order_when_the_link_breaks, str
     assert_int_equal(all.broken, SUBMITS);
 }
 
-UNIT_TEST_ON(the_end_of_the_channel_fails_what_is_in_flight, struct rig *r)
+TEST_ON(the_end_of_the_channel_fails_what_is_in_flight, struct rig *r)
 {
     uint64_t serial = open_now(r);
     struct echo echo;
@@ -166,7 +166,7 @@ static struct dibs__request *send_telling_first(struct rig *r, uint64_t serial, 
 }
 
 /* The reply to the PING is dropped, whatever it says. */
-UNIT_TEST_ON(a_command_that_tells_first_goes_behind_a_ping, struct rig *r)
+TEST_ON(a_command_that_tells_first_goes_behind_a_ping, struct rig *r)
 {
     static const char *const answers[] = {"+PONG\r\n", "-NOPERM no right to PING\r\n"};
     uint64_t serial = open_now(r);
@@ -186,7 +186,7 @@ UNIT_TEST_ON(a_command_that_tells_first_goes_behind_a_ping, struct rig *r)
 }
 
 /* The connection breaks behind the reply to the PING: whether the command was executed is not known. */
-UNIT_TEST_ON(a_command_whose_ping_alone_is_answered_is_in_doubt, struct rig *r)
+TEST_ON(a_command_whose_ping_alone_is_answered_is_in_doubt, struct rig *r)
 {
     uint64_t serial = open_now(r);
     struct dibs__error error;
@@ -204,7 +204,7 @@ UNIT_TEST_ON(a_command_whose_ping_alone_is_answered_is_in_doubt, struct rig *r)
     assert_true(unknown);
 }
 
-UNIT_TEST_ON(the_clock_of_another_connection_is_not_taken, struct rig *r)
+TEST_ON(the_clock_of_another_connection_is_not_taken, struct rig *r)
 {
     struct dibs__link_view view;
     uint64_t serial = open_now(r);
@@ -221,7 +221,7 @@ UNIT_TEST_ON(the_clock_of_another_connection_is_not_taken, struct rig *r)
  * A reply that is read late shows a time that has passed. A client that relied on it would send requests that are
  * already too late.
  */
-UNIT_TEST_ON(a_reply_that_is_read_late_sets_no_clock_back, struct rig *r)
+TEST_ON(a_reply_that_is_read_late_sets_no_clock_back, struct rig *r)
 {
     uint64_t serial = open_now(r);
     struct dibs__link_view view;
@@ -232,7 +232,7 @@ UNIT_TEST_ON(a_reply_that_is_read_late_sets_no_clock_back, struct rig *r)
     assert_int_equal(view.server_ahead_us, 1000);
 }
 
-UNIT_TEST_ON(a_server_clocks_bound_can_only_be_lowered, struct rig *r)
+TEST_ON(a_server_clocks_bound_can_only_be_lowered, struct rig *r)
 {
     uint64_t serial = open_now(r);
     struct dibs__link_view view;
@@ -247,4 +247,4 @@ UNIT_TEST_ON(a_server_clocks_bound_can_only_be_lowered, struct rig *r)
     assert_int_equal(view.server_ahead_us, -500);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

@@ -106,7 +106,7 @@ static unsigned join(pthread_t thread)
     return (unsigned)(uintptr_t)over;
 }
 
-UNIT_TEST_ON(the_first_reply_ends_the_wait_whichever_server_sends_it, struct rigs *all)
+TEST_ON(the_first_reply_ends_the_wait_whichever_server_sends_it, struct rigs *all)
 {
     for (int i = 0; i < CHANNELS; i++)
         send_held(all, i, "here");
@@ -120,7 +120,7 @@ UNIT_TEST_ON(the_first_reply_ends_the_wait_whichever_server_sends_it, struct rig
     }
 }
 
-UNIT_TEST_ON(the_end_of_a_connection_ends_the_wait, struct rigs *all)
+TEST_ON(the_end_of_a_connection_ends_the_wait, struct rigs *all)
 {
     struct dibs__error why = {DIBS_OK, ""};
     redisReply *reply;
@@ -140,7 +140,7 @@ UNIT_TEST_ON(the_end_of_a_connection_ends_the_wait, struct rigs *all)
 }
 
 /* The command timeout, for which the thread need not be told of. */
-UNIT_TEST_ON(the_command_timeout_ends_the_wait, struct rigs *all)
+TEST_ON(the_command_timeout_ends_the_wait, struct rigs *all)
 {
     send_held(all, 0, "late");
     pthread_t thread = begin_waiting(all);
@@ -151,7 +151,7 @@ UNIT_TEST_ON(the_command_timeout_ends_the_wait, struct rigs *all)
     assert_true(wait_echo(&all->rigs[0], all->requests[0], "late")); /* it came before anybody looked */
 }
 
-UNIT_TEST_ON(a_reply_that_another_thread_reads_ends_the_wait, struct rigs *all)
+TEST_ON(a_reply_that_another_thread_reads_ends_the_wait, struct rigs *all)
 {
     struct rig *r = &all->rigs[1];
     uint64_t serial = open_now(r);
@@ -175,7 +175,7 @@ UNIT_TEST_ON(a_reply_that_another_thread_reads_ends_the_wait, struct rigs *all)
 }
 
 /* A thread that has the reading role reads for others, and leaves it to them when it waits no more. */
-UNIT_TEST_ON(the_reading_goes_to_another_thread_when_a_wait_ends, struct rigs *all)
+TEST_ON(the_reading_goes_to_another_thread_when_a_wait_ends, struct rigs *all)
 {
     struct rig *r = &all->rigs[0];
 
@@ -198,7 +198,7 @@ UNIT_TEST_ON(the_reading_goes_to_another_thread_when_a_wait_ends, struct rigs *a
  * Behind so many newer requests that nobody waits for, the thread is not looked for: the scheduler reads for it. Else
  * each of thousands of requests that end would look at all the others.
  */
-UNIT_TEST_ON(the_scheduler_reads_for_a_thread_with_many_newer_requests_beside_it, struct rigs *all)
+TEST_ON(the_scheduler_reads_for_a_thread_with_many_newer_requests_beside_it, struct rigs *all)
 {
     static const unsigned counts[] = {10, 100};
     struct rig *r = &all->rigs[0];
@@ -230,7 +230,7 @@ UNIT_TEST_ON(the_scheduler_reads_for_a_thread_with_many_newer_requests_beside_it
 }
 
 /* It is woken where it waits, which is in poll(2) on another channel. */
-UNIT_TEST_ON(the_next_to_read_is_woken_wherever_it_waits, struct rigs *all)
+TEST_ON(the_next_to_read_is_woken_wherever_it_waits, struct rigs *all)
 {
     struct rig *r = &all->rigs[1];
     uint64_t serial = open_now(r);
@@ -254,7 +254,7 @@ UNIT_TEST_ON(the_next_to_read_is_woken_wherever_it_waits, struct rigs *all)
 }
 
 /* No other thread can wake one that polls. The scheduler reads. */
-UNIT_TEST_ON(without_a_descriptor_the_scheduler_reads, struct rigs *all)
+TEST_ON(without_a_descriptor_the_scheduler_reads, struct rigs *all)
 {
     struct rig *r = &all->rigs[0];
     struct rlimit limit, none;
@@ -316,7 +316,7 @@ static void expect_told(struct rigs *all, struct telling *telling)
 }
 
 /* The scheduler reads, and has the wait event told, by which no thread waits. */
-UNIT_TEST_ON(a_wait_event_that_tells_is_told_of_the_reply, struct rigs *all)
+TEST_ON(a_wait_event_that_tells_is_told_of_the_reply, struct rigs *all)
 {
     struct telling telling;
 
@@ -324,7 +324,7 @@ UNIT_TEST_ON(a_wait_event_that_tells_is_told_of_the_reply, struct rigs *all)
     expect_told(all, &telling);
 }
 
-UNIT_TEST_ON(what_is_watched_is_read_when_a_thread_reads_no_more, struct rigs *all)
+TEST_ON(what_is_watched_is_read_when_a_thread_reads_no_more, struct rigs *all)
 {
     struct rig *r = &all->rigs[0];
     struct dibs__wait wait;
@@ -387,14 +387,14 @@ static enum dibs__opening wait_for_link(struct rig *r, const atomic_uint *ended)
     return o.state;
 }
 
-UNIT_TEST_ON(a_connection_that_stands_ends_the_wait_for_it, struct rigs *all)
+TEST_ON(a_connection_that_stands_ends_the_wait_for_it, struct rigs *all)
 {
     struct rig *r = &all->rigs[0];
 
     assert_int_equal(wait_for_link(r, &r->opened), DIBS__OPENING_DONE);
 }
 
-UNIT_TEST_ON(a_try_that_fails_ends_the_wait_for_the_connection, struct rigs *all)
+TEST_ON(a_try_that_fails_ends_the_wait_for_the_connection, struct rigs *all)
 {
     struct rig *r = &all->rigs[0];
 
@@ -402,7 +402,7 @@ UNIT_TEST_ON(a_try_that_fails_ends_the_wait_for_the_connection, struct rigs *all
     assert_int_equal(wait_for_link(r, &r->failed), DIBS__OPENING_FAILED);
 }
 
-UNIT_TEST_ON(a_wait_for_a_connection_can_be_ended, struct rigs *all)
+TEST_ON(a_wait_for_a_connection_can_be_ended, struct rigs *all)
 {
     struct rig *r = &all->rigs[0];
     unsigned tries = dibs__channel_need(r->channel);
@@ -417,4 +417,4 @@ UNIT_TEST_ON(a_wait_for_a_connection_can_be_ended, struct rigs *all)
         assert_null(all->waits[i].end);
 }
 
-UNIT_TESTS(setup_all, teardown_all)
+TESTS(setup_all, teardown_all)

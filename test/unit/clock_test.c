@@ -16,7 +16,7 @@
 
 static const struct dibs__clock *const real = &dibs__system_clock;
 
-UNIT_TEST(adding_ms_never_overflows)
+TEST(adding_ms_never_overflows)
 {
     static const struct {
         int64_t base, ms, sum;
@@ -36,7 +36,7 @@ UNIT_TEST(adding_ms_never_overflows)
         assert_int_equal(dibs__after_ms(rows[i].base, rows[i].ms), rows[i].sum);
 }
 
-UNIT_TEST(time_left_is_rounded_up)
+TEST(time_left_is_rounded_up)
 {
     static const struct {
         int64_t deadline, now, ms;
@@ -49,7 +49,7 @@ UNIT_TEST(time_left_is_rounded_up)
         assert_int_equal(dibs__ms_until(rows[i].deadline, rows[i].now), rows[i].ms);
 }
 
-UNIT_TEST(the_clock_never_goes_back)
+TEST(the_clock_never_goes_back)
 {
     int64_t last = dibs__now(real);
 
@@ -61,7 +61,7 @@ UNIT_TEST(the_clock_never_goes_back)
     }
 }
 
-UNIT_TEST(waiting_ends_at_the_deadline_and_not_before)
+TEST(waiting_ends_at_the_deadline_and_not_before)
 {
     struct dibs__mutex mutex = DIBS__MUTEX_INITIALIZER;
     pthread_cond_t cond;
@@ -77,7 +77,7 @@ UNIT_TEST(waiting_ends_at_the_deadline_and_not_before)
     pthread_cond_destroy(&cond);
 }
 
-UNIT_TEST(polling_ends_when_something_is_ready_or_at_the_deadline)
+TEST(polling_ends_when_something_is_ready_or_at_the_deadline)
 {
     int ends[2];
 
@@ -129,7 +129,7 @@ static bool is_over(void *arg)
 }
 
 /* While the machine is suspended, the time of poll(2) stands still; that of the leases does not. */
-UNIT_TEST(polling_notices_that_the_machine_was_suspended)
+TEST(polling_notices_that_the_machine_was_suspended)
 {
     struct sleep sleep = {.over = false};
     actor *sleeper = actor_start();
@@ -150,4 +150,4 @@ UNIT_TEST(polling_notices_that_the_machine_was_suspended)
 }
 #endif
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

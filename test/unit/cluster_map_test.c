@@ -132,7 +132,7 @@ static void open_mapped(void)
 
 /* ---------------------------------------------------------------- what it says */
 
-UNIT_TEST(a_map_names_the_node_of_each_slot)
+TEST(a_map_names_the_node_of_each_slot)
 {
     open_mapped();
     assert_true(owner(0) == 0 && owner(HALF - 1) == 0);
@@ -143,7 +143,7 @@ UNIT_TEST(a_map_names_the_node_of_each_slot)
 }
 
 /* Who is not named any more is in no map; what was noted of slots in motion is forgotten. */
-UNIT_TEST(the_next_map_replaces_it)
+TEST(the_next_map_replaces_it)
 {
     open_mapped();
     name_halves(0, "?", 2, 0); /* its own host */
@@ -162,7 +162,7 @@ UNIT_TEST(the_next_map_replaces_it)
     assert_false(dibs__map_is_asked(scene.cluster, 0) || dibs__map_is_asked(scene.cluster, DIBS__SLOTS - 1));
 }
 
-UNIT_TEST(slots_that_nobody_has_have_no_node)
+TEST(slots_that_nobody_has_have_no_node)
 {
     char map[128];
 
@@ -176,7 +176,7 @@ UNIT_TEST(slots_that_nobody_has_have_no_node)
 
 /* -------------------------------------------------------------- a thread asks */
 
-UNIT_TEST(hosts_that_do_not_tell_are_passed_over)
+TEST(hosts_that_do_not_tell_are_passed_over)
 {
     fake_redis_refuse(fakes[0], true);
     answer_slots(1, "*0\r\n"); /* it has left the cluster */
@@ -188,7 +188,7 @@ UNIT_TEST(hosts_that_do_not_tell_are_passed_over)
 }
 
 /* What is told at last: a refusal, rather than that another is away. */
-UNIT_TEST(a_refusal_is_told_rather_than_silence)
+TEST(a_refusal_is_told_rather_than_silence)
 {
     answer_slots(0, "-NOPERM no right\r\n");
     fake_redis_refuse(fakes[1], true);
@@ -198,7 +198,7 @@ UNIT_TEST(a_refusal_is_told_rather_than_silence)
     assert_int_equal(asked(0), 1); /* asking again would not help */
 }
 
-UNIT_TEST(a_node_that_knows_nobody_is_told_of)
+TEST(a_node_that_knows_nobody_is_told_of)
 {
     answer_slots(0, "*0\r\n");
     open_at(1);
@@ -207,7 +207,7 @@ UNIT_TEST(a_node_that_knows_nobody_is_told_of)
     assert_int_equal(asked(0), 1);
 }
 
-UNIT_TEST(what_is_no_map_is_refused)
+TEST(what_is_no_map_is_refused)
 {
     answer_slots(0, "*1\r\n*3\r\n:5\r\n:16384\r\n*2\r\n$1\r\nh\r\n:1\r\n");
     open_at(1);
@@ -218,7 +218,7 @@ UNIT_TEST(what_is_no_map_is_refused)
 
 /* ---------------------------------------------------------- the scheduler asks */
 
-UNIT_TEST(the_map_is_asked_for_now_and_then)
+TEST(the_map_is_asked_for_now_and_then)
 {
     open_mapped();
     unsigned before = asked(0) + asked(1);
@@ -230,7 +230,7 @@ UNIT_TEST(the_map_is_asked_for_now_and_then)
 }
 
 /* At once, then after pauses that grow as long as it stays so. */
-UNIT_TEST(a_map_that_may_be_wrong_is_asked_for_soon)
+TEST(a_map_that_may_be_wrong_is_asked_for_soon)
 {
     int64_t longest_ms = 0;
 
@@ -260,7 +260,7 @@ UNIT_TEST(a_map_that_may_be_wrong_is_asked_for_soon)
 }
 
 /* A node of the map that is away may have been replaced; one that is in no map does not matter. */
-UNIT_TEST(while_a_node_is_away_the_map_is_asked_for)
+TEST(while_a_node_is_away_the_map_is_asked_for)
 {
     open_mapped();
     moved_clock_advance(&time_here, MS(1000));
@@ -278,7 +278,7 @@ UNIT_TEST(while_a_node_is_away_the_map_is_asked_for)
 }
 
 /* Of those that are connected, one after the other. */
-UNIT_TEST(the_nodes_are_asked_in_turn)
+TEST(the_nodes_are_asked_in_turn)
 {
     open_mapped();
     struct dibs__node *third = dibs__node_at(scene.cluster, "127.0.0.1", fake_redis_port(fakes[2]));
@@ -297,7 +297,7 @@ UNIT_TEST(the_nodes_are_asked_in_turn)
 }
 
 /* It may not know: the others are connected to, and asked. */
-UNIT_TEST(a_node_that_does_not_tell_is_passed_over)
+TEST(a_node_that_does_not_tell_is_passed_over)
 {
     open_mapped();
     assert_false(dibs__node_is_open(&scene.cluster->nodes[1]));
@@ -315,7 +315,7 @@ UNIT_TEST(a_node_that_does_not_tell_is_passed_over)
 }
 
 #if CAN_FAIL
-UNIT_TEST(without_memory_the_map_stays_as_it_was)
+TEST(without_memory_the_map_stays_as_it_was)
 {
     for (size_t i = 0; i < FAKES; i++)
         name_halves(i, "127.0.0.1", 0, 1);
@@ -335,4 +335,4 @@ UNIT_TEST(without_memory_the_map_stays_as_it_was)
 }
 #endif
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

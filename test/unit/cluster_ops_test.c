@@ -58,7 +58,7 @@ static int end(void **state)
 
 /* --------------------------------------------------------------------- the way */
 
-UNIT_TEST(an_operation_goes_to_the_node_that_has_the_slot)
+TEST(an_operation_goes_to_the_node_that_has_the_slot)
 {
     static const char *const names[] = {"x", "y", "z"};
 
@@ -76,7 +76,7 @@ UNIT_TEST(an_operation_goes_to_the_node_that_has_the_slot)
     assert_false(atomic_load(&scene.cluster->map_wanted));
 }
 
-UNIT_TEST(an_operation_follows_where_nodes_send_it)
+TEST(an_operation_follows_where_nodes_send_it)
 {
     node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_MOVED, 1);
     node_says(1, DIBS_UNAVAILABLE, DIBS__REDIRECT_ASK, 2);
@@ -88,7 +88,7 @@ UNIT_TEST(an_operation_follows_where_nodes_send_it)
 }
 
 /* Two nodes may each name the other while a slot changes hands; from the third step on there are pauses. */
-UNIT_TEST(an_operation_in_a_circle_is_given_up)
+TEST(an_operation_in_a_circle_is_given_up)
 {
     for (int waits = 0; waits < 2; waits++) {
         end(state);
@@ -102,7 +102,7 @@ UNIT_TEST(an_operation_in_a_circle_is_given_up)
     }
 }
 
-UNIT_TEST(a_slot_in_motion_is_asked_again_until_it_has_moved)
+TEST(a_slot_in_motion_is_asked_again_until_it_has_moved)
 {
     for (int i = 0; i < 8; i++) /* that is no circle, however often */
         node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_AGAIN, 0);
@@ -113,7 +113,7 @@ UNIT_TEST(a_slot_in_motion_is_asked_again_until_it_has_moved)
     assert_int_equal(scene.sleep_count, 8);
 }
 
-UNIT_TEST(a_slot_that_moves_for_ever_is_waited_for_until_the_deadline)
+TEST(a_slot_that_moves_for_ever_is_waited_for_until_the_deadline)
 {
     node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_AGAIN, 0);
     int64_t began = the_time;
@@ -126,7 +126,7 @@ UNIT_TEST(a_slot_that_moves_for_ever_is_waited_for_until_the_deadline)
 }
 
 /* While a slot moves, the node to which it goes may be named by the map before the other one says so. */
-UNIT_TEST(an_operation_asks_again_where_the_map_says)
+TEST(an_operation_asks_again_where_the_map_says)
 {
     node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_ASK, 1);
     node_says(1, DIBS_UNAVAILABLE, DIBS__REDIRECT_AGAIN, 0);
@@ -147,7 +147,7 @@ static void third_gets_it(void)
 }
 
 /* Where the node that has failed has an heir by now, that one is asked. Who can be asked again later does not wait. */
-UNIT_TEST(a_failed_node_may_have_an_heir)
+TEST(a_failed_node_may_have_an_heir)
 {
     static const struct {
         enum dibs__op_kind kind;
@@ -170,7 +170,7 @@ UNIT_TEST(a_failed_node_may_have_an_heir)
 }
 
 /* A release waits for one until its deadline, the others only so long as it takes to ask for the map. */
-UNIT_TEST(an_heir_is_waited_for)
+TEST(an_heir_is_waited_for)
 {
     node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_NONE, 0);
     int64_t began = the_time;
@@ -194,7 +194,7 @@ UNIT_TEST(an_heir_is_waited_for)
 }
 
 /* The node can be reached: it is its replicas that are too few. */
-UNIT_TEST(what_was_not_confirmed_by_replicas_has_no_heir)
+TEST(what_was_not_confirmed_by_replicas_has_no_heir)
 {
     scene.nodes[0].why = DIBS__WHY_TOO_FEW_REPLICAS;
     node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_NONE, 0);
@@ -204,7 +204,7 @@ UNIT_TEST(what_was_not_confirmed_by_replicas_has_no_heir)
 
 /* ------------------------------------------------------------------ no such node */
 
-UNIT_TEST(a_slot_without_a_node_is_told_of)
+TEST(a_slot_without_a_node_is_told_of)
 {
     char wanted[64];
 
@@ -235,7 +235,7 @@ UNIT_TEST(a_slot_without_a_node_is_told_of)
 }
 
 #if CAN_FAIL
-UNIT_TEST(an_operation_without_memory_uses_no_node)
+TEST(an_operation_without_memory_uses_no_node)
 {
     fails_here = true;
     atomic_store(&fail_at, 1);
@@ -257,7 +257,7 @@ static uint64_t used_by_attempt(void)
 }
 
 /* Its place in the queue goes with the slot; the node that knows of it stays in use. */
-UNIT_TEST(an_attempt_comes_along_with_its_slot)
+TEST(an_attempt_comes_along_with_its_slot)
 {
     struct dibs__op op = ask("x", true);
     node_says(0, DIBS_BUSY, DIBS__REDIRECT_NONE, 0);
@@ -278,7 +278,7 @@ UNIT_TEST(an_attempt_comes_along_with_its_slot)
 }
 
 /* The slot has moved before the ask is begun: whether the token can go along is found out when it is finished. */
-UNIT_TEST(an_attempt_of_another_node_is_not_begun)
+TEST(an_attempt_of_another_node_is_not_begun)
 {
     assert_status(DIBS_OK, carry_out(ask("x", true)));
     give_slot("x", 2);
@@ -291,7 +291,7 @@ UNIT_TEST(an_attempt_of_another_node_is_not_begun)
 }
 
 /* It can be asked there again, since nothing has moved. */
-UNIT_TEST(an_attempt_in_doubt_stays_at_its_node)
+TEST(an_attempt_in_doubt_stays_at_its_node)
 {
     static const char somebody[] = "";
 
@@ -306,7 +306,7 @@ UNIT_TEST(an_attempt_in_doubt_stays_at_its_node)
 }
 
 /* An ask that may still arrive at the first node: the token is retired, beginning there. */
-UNIT_TEST(an_attempt_in_doubt_does_not_come_along)
+TEST(an_attempt_in_doubt_does_not_come_along)
 {
     static const char somebody[] = "";
 
@@ -325,7 +325,7 @@ UNIT_TEST(an_attempt_in_doubt_does_not_come_along)
 }
 
 /* The release goes on, and says of the next attempt that its token is retired. */
-UNIT_TEST(a_release_asks_for_no_attempt_in_doubt)
+TEST(a_release_asks_for_no_attempt_in_doubt)
 {
     static const char somebody[] = "";
 
@@ -351,7 +351,7 @@ UNIT_TEST(a_release_asks_for_no_attempt_in_doubt)
 }
 
 /* Only its answer may have told of it so far. */
-UNIT_TEST(the_server_of_a_node_is_known_from_its_first_grant)
+TEST(the_server_of_a_node_is_known_from_its_first_grant)
 {
     scene.nodes[0].server = 7;
     node_says(0, DIBS_BUSY, DIBS__REDIRECT_NONE, 0);
@@ -371,7 +371,7 @@ UNIT_TEST(the_server_of_a_node_is_known_from_its_first_grant)
 
 /* ------------------------------------------------------------------ one name */
 
-UNIT_TEST(who_tells_when_a_lock_is_free_is_noted)
+TEST(who_tells_when_a_lock_is_free_is_noted)
 {
     scene.nodes[1].on = 3;
     uint64_t since = scene.base->ops->tell_when_free(scene.base, "y", 0);
@@ -387,7 +387,7 @@ UNIT_TEST(who_tells_when_a_lock_is_free_is_noted)
 }
 
 /* While a slot moves, changes at the other node are not told. */
-UNIT_TEST(a_lease_is_not_kept_while_its_slot_moves)
+TEST(a_lease_is_not_kept_while_its_slot_moves)
 {
     unsigned slot;
 
@@ -401,7 +401,7 @@ UNIT_TEST(a_lease_is_not_kept_while_its_slot_moves)
     assert_false(scene.base->ops->can_keep(scene.base, "y"));
 }
 
-UNIT_TEST(a_thread_listens_at_the_node_of_the_name)
+TEST(a_thread_listens_at_the_node_of_the_name)
 {
     struct dibs__wait_event wait_event;
 
@@ -430,7 +430,7 @@ static void reports_reach(unsigned place, bool up)
     to.reachable(to.source, up, "it was cut");
 }
 
-UNIT_TEST(a_cluster_is_out_of_reach_where_all_its_nodes_are)
+TEST(a_cluster_is_out_of_reach_where_all_its_nodes_are)
 {
     reports_reach(0, true);
     assert_false(atomic_load(&scene.cluster->map_wanted));
@@ -461,7 +461,7 @@ static void reports_watching(unsigned place, bool on)
     to.watching(to.source, on);
 }
 
-UNIT_TEST(changes_are_told_while_any_node_tells_them)
+TEST(changes_are_told_while_any_node_tells_them)
 {
     reports_watching(1, true);
     assert_true(scene.on == 1 && scene.off == 0);
@@ -478,7 +478,7 @@ UNIT_TEST(changes_are_told_while_any_node_tells_them)
 }
 
 /* The node that has the slot gives it back. */
-UNIT_TEST(a_grant_that_nobody_wants_is_retracted)
+TEST(a_grant_that_nobody_wants_is_retracted)
 {
     const struct dibs__grant grant = {.name = "y", .token = "dibs:token", .number = 1, .fence = 7};
 
@@ -492,7 +492,7 @@ UNIT_TEST(a_grant_that_nobody_wants_is_retracted)
     assert_int_equal(scene.nodes[2].retracted, 0);
 }
 
-UNIT_TEST(a_redirection_corrects_the_map)
+TEST(a_redirection_corrects_the_map)
 {
     unsigned slot;
 
@@ -515,4 +515,4 @@ UNIT_TEST(a_redirection_corrects_the_map)
     assert_false(hooks->is_away(hooks->context, "x"));
 }
 
-UNIT_TESTS(setup_cluster, end)
+TESTS(setup_cluster, end)

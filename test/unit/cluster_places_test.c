@@ -27,7 +27,7 @@ static void take_all_places(void)
         assert_ptr_equal(dibs__node_at(scene.cluster, "h", 1000 + i), node_at(i));
 }
 
-UNIT_TEST(a_node_has_one_place)
+TEST(a_node_has_one_place)
 {
     assert_ptr_equal(dibs__node_at(scene.cluster, "b", 2), node_at(1));
     assert_ptr_equal(dibs__node_at(scene.cluster, "b", 3), node_at(3)); /* another port, or another host */
@@ -39,7 +39,7 @@ UNIT_TEST(a_node_has_one_place)
 }
 
 /* That of a node that is closed, and that the map does not name; a host of the URL keeps its own. */
-UNIT_TEST(a_place_is_given_again)
+TEST(a_place_is_given_again)
 {
     take_all_places();
     assert_ptr_equal(dibs__node_at(scene.cluster, "i", 1), node_at(3));
@@ -55,7 +55,7 @@ UNIT_TEST(a_place_is_given_again)
     dibs__node_unuse(node_at(4));
 }
 
-UNIT_TEST(a_node_is_opened_by_its_first_user_and_closed_without_any)
+TEST(a_node_is_opened_by_its_first_user_and_closed_without_any)
 {
     struct dibs__node *node = dibs__node_at(scene.cluster, "h", 4);
     unsigned wakes = scene.wakes;
@@ -80,7 +80,7 @@ UNIT_TEST(a_node_is_opened_by_its_first_user_and_closed_without_any)
     dibs__node_unuse(node);
 }
 
-UNIT_TEST(who_has_no_place_or_is_being_closed_is_not_used)
+TEST(who_has_no_place_or_is_being_closed_is_not_used)
 {
     assert_false(dibs__node_use(node_at(NODES)));
     struct dibs__node *node = dibs__node_at(scene.cluster, "h", 4);
@@ -122,14 +122,14 @@ static struct dibs__node *open_fourth(void)
     return node;
 }
 
-UNIT_TEST(a_node_that_is_not_needed_is_closed_after_a_while)
+TEST(a_node_that_is_not_needed_is_closed_after_a_while)
 {
     assert_int_equal(closes_in(open_fourth()), IDLE_MS);
     attend();
     assert_true(scene.cluster->tidy_at == DIBS__NEVER); /* there is no other */
 }
 
-UNIT_TEST(a_node_that_is_needed_stays_open)
+TEST(a_node_that_is_needed_stays_open)
 {
     struct dibs__node *node = open_fourth();
     atomic_store(&node->in_map, true);
@@ -148,7 +148,7 @@ UNIT_TEST(a_node_that_is_needed_stays_open)
 }
 
 /* The time without a user counts from its last use. */
-UNIT_TEST(a_use_begins_the_time_anew)
+TEST(a_use_begins_the_time_anew)
 {
     struct dibs__node *node = open_fourth();
     scene.cluster->map_due = DIBS__NEVER;
@@ -161,7 +161,7 @@ UNIT_TEST(a_use_begins_the_time_anew)
     assert_int_equal(closes_in(node), IDLE_MS);
 }
 
-UNIT_TEST(changes_of_the_map_are_told_once)
+TEST(changes_of_the_map_are_told_once)
 {
     attend();
     assert_int_equal(scene.ask_agains + scene.moved, 0);
@@ -185,7 +185,7 @@ UNIT_TEST(changes_of_the_map_are_told_once)
     assert_true(scene.ask_agains == 2 && scene.moved == 2 && scene.on == 1);
 }
 
-UNIT_TEST(each_node_attends_to_its_own_descriptors)
+TEST(each_node_attends_to_its_own_descriptors)
 {
     for (size_t i = 0; i < NODES; i++)
         scene.nodes[i].fd_count = i == 1 ? 0 : i + 1;
@@ -210,7 +210,7 @@ UNIT_TEST(each_node_attends_to_its_own_descriptors)
     assert_true(deadline == the_time + 1);
 }
 
-UNIT_TEST(where_several_hosts_are_named_one_may_fail)
+TEST(where_several_hosts_are_named_one_may_fail)
 {
     scene.nodes[0].connects = DIBS_UNAVAILABLE;
     assert_status(DIBS_OK, scene.base->ops->connect(scene.base, false, &error));
@@ -238,7 +238,7 @@ static dibs_status walk(void)
     return scene.base->ops->walk(scene.base, &how, &error);
 }
 
-UNIT_TEST(each_master_is_walked_over_once)
+TEST(each_master_is_walked_over_once)
 {
     divide_slots(NODES);
     int64_t began = the_time;
@@ -259,7 +259,7 @@ static void third_has_all(void)
 }
 
 /* It may have an heir soon. */
-UNIT_TEST(a_master_that_does_not_answer_is_waited_for)
+TEST(a_master_that_does_not_answer_is_waited_for)
 {
     divide_slots(NODES);
     scene.nodes[1].walks = DIBS_UNAVAILABLE;
@@ -276,7 +276,7 @@ UNIT_TEST(a_master_that_does_not_answer_is_waited_for)
 }
 
 /* Each has a command timeout of its own, from the last that answered. */
-UNIT_TEST(a_slot_without_a_master_is_waited_for)
+TEST(a_slot_without_a_master_is_waited_for)
 {
     divide_slots(NODES);
     atomic_store(&scene.cluster->owners[100], DIBS__NO_NODE);
@@ -319,7 +319,7 @@ static void expect_told(dibs_verdict verdict, const char *text)
     assert_that(strncmp(told.text, text, strlen(text)) == 0, "%s", told.text);
 }
 
-UNIT_TEST(each_master_is_examined_once_and_the_slots_are_counted)
+TEST(each_master_is_examined_once_and_the_slots_are_counted)
 {
     divide_slots(3);
     expect_told(DIBS_VERDICT_OK, "Each slot has a master; there are 3 masters.");
@@ -337,4 +337,4 @@ UNIT_TEST(each_master_is_examined_once_and_the_slots_are_counted)
     assert_int_equal(told.count, 0);
 }
 
-UNIT_TESTS(setup_cluster, teardown_cluster)
+TESTS(setup_cluster, teardown_cluster)

@@ -63,7 +63,7 @@ static void redirects(unsigned from, size_t item, enum dibs__redirect_kind kind,
 
 static const char *const names[] = {"x", "y", "z", "x", "y"};
 
-UNIT_TEST(each_node_renews_its_own_leases)
+TEST(each_node_renews_its_own_leases)
 {
     renew(names, 5, false);
     assert_int_equal(scene.nodes[0].batch->count, 2);
@@ -85,7 +85,7 @@ UNIT_TEST(each_node_renews_its_own_leases)
 }
 
 /* Whoever does not answer delays nobody, and the map may be wrong. */
-UNIT_TEST(a_node_that_does_not_answer_makes_the_map_doubtful)
+TEST(a_node_that_does_not_answer_makes_the_map_doubtful)
 {
     renew(names, 2, false);
     answers(0, DIBS__UNANSWERED, DIBS_UNAVAILABLE);
@@ -95,7 +95,7 @@ UNIT_TEST(a_node_that_does_not_answer_makes_the_map_doubtful)
     assert_true(dones == 1);
 }
 
-UNIT_TEST(a_lease_without_a_node_lands_unanswered)
+TEST(a_lease_without_a_node_lands_unanswered)
 {
     give_slot("y", DIBS__NO_NODE);
     renew(names, 5, false);
@@ -110,7 +110,7 @@ UNIT_TEST(a_lease_without_a_node_lands_unanswered)
     assert_true(landings == 1 && dones == 1); /* at once */
 }
 
-UNIT_TEST(redirected_leases_go_on_by_themselves)
+TEST(redirected_leases_go_on_by_themselves)
 {
     static const char *const all_first[] = {"x", "x", "x", "x"};
 
@@ -131,7 +131,7 @@ UNIT_TEST(redirected_leases_go_on_by_themselves)
 }
 
 /* A slot in motion, or a circle: the lease is tried again with the next batch. */
-UNIT_TEST(a_lease_that_is_sent_about_lands_unanswered)
+TEST(a_lease_that_is_sent_about_lands_unanswered)
 {
     renew(names, 1, false);
     redirects(0, 0, DIBS__REDIRECT_AGAIN, 1);
@@ -148,7 +148,7 @@ UNIT_TEST(a_lease_that_is_sent_about_lands_unanswered)
     assert_true(dones == 1 && landed[0] == DIBS__UNANSWERED);
 }
 
-UNIT_TEST(a_look_tells_the_results_in_the_batch_itself)
+TEST(a_look_tells_the_results_in_the_batch_itself)
 {
     give_slot("z", DIBS__NO_NODE);
     renew(names, 5, true);
@@ -165,7 +165,7 @@ UNIT_TEST(a_look_tells_the_results_in_the_batch_itself)
 }
 
 #if CAN_FAIL
-UNIT_TEST(without_memory_leases_land_unanswered)
+TEST(without_memory_leases_land_unanswered)
 {
     fails_here = true;
     atomic_store(&fail_at, 1);
@@ -206,7 +206,7 @@ static bool is_unconfirmed(uint64_t server)
     return scene.base->ops->is_unconfirmed(scene.base, &lease);
 }
 
-UNIT_TEST(a_lease_is_confirmed_where_its_server_is_one_of_the_cluster)
+TEST(a_lease_is_confirmed_where_its_server_is_one_of_the_cluster)
 {
     assert_false(is_unconfirmed(7)); /* no server is known */
     atomic_store(&scene.cluster->nodes[2].server, 7);
@@ -222,7 +222,7 @@ UNIT_TEST(a_lease_is_confirmed_where_its_server_is_one_of_the_cluster)
 }
 
 /* Its server knows what the other one knew, unless that one is gone. */
-UNIT_TEST(a_lease_that_came_with_its_slot_is_confirmed_there)
+TEST(a_lease_that_came_with_its_slot_is_confirmed_there)
 {
     struct dibs__redis_store *member = dibs__redis_of(scene.cluster->nodes[0].member);
 
@@ -240,4 +240,4 @@ UNIT_TEST(a_lease_that_came_with_its_slot_is_confirmed_there)
         }
 }
 
-UNIT_TESTS(setup_cluster, teardown_cluster)
+TESTS(setup_cluster, teardown_cluster)

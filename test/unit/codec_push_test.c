@@ -14,7 +14,7 @@ static bool read_push(struct dibs__pushed *out, const char *prefix, const char *
     return dibs__push_read(out, prefix, text, strlen(text));
 }
 
-UNIT_TEST(a_pushed_grant_is_parsed)
+TEST(a_pushed_grant_is_parsed)
 {
     struct dibs__pushed pushed;
 
@@ -31,7 +31,7 @@ UNIT_TEST(a_pushed_grant_is_parsed)
     assert_int_equal(pushed.grant.fence, 0);
 }
 
-UNIT_TEST(a_message_that_is_no_push_is_refused)
+TEST(a_message_that_is_no_push_is_refused)
 {
     static const char *const texts[] = {
         "",
@@ -68,7 +68,7 @@ UNIT_TEST(a_message_that_is_no_push_is_refused)
         assert_that(!read_push(&pushed, "lock:", texts[i]), "%s", texts[i]);
 }
 
-UNIT_TEST(a_push_with_a_nul_is_refused)
+TEST(a_push_with_a_nul_is_refused)
 {
     static const char text[] = "1 2 1 tlock:a\0b";
     struct dibs__pushed pushed;
@@ -78,7 +78,7 @@ UNIT_TEST(a_push_with_a_nul_is_refused)
 }
 
 /* The longest name and token fit, one byte more does not. */
-UNIT_TEST(pushes_at_the_limits_are_parsed)
+TEST(pushes_at_the_limits_are_parsed)
 {
     char text[1024];
     struct dibs__pushed pushed;
@@ -93,4 +93,4 @@ UNIT_TEST(pushes_at_the_limits_are_parsed)
     }
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

@@ -50,7 +50,7 @@ static const struct dibs__ask_words ask = {
 
 /* -------------------------------------------------------------------- words */
 
-UNIT_TEST(an_ask_has_its_arguments_in_order)
+TEST(an_ask_has_its_arguments_in_order)
 {
     static const char *const queues[] = {"t", "7", "30000", "dibs:1", "1234"};
     static const char *const leaves[] = {"t", "7", "30000", "", "1234", "77"};
@@ -70,7 +70,7 @@ UNIT_TEST(an_ask_has_its_arguments_in_order)
     expect_words(&words, 6, behind);
 }
 
-UNIT_TEST(other_scripts_have_their_arguments_in_order)
+TEST(other_scripts_have_their_arguments_in_order)
 {
     static const char *const released[] = {"t"};
     static const char *const quietly[] = {"t", "quiet"};
@@ -119,7 +119,7 @@ UNIT_TEST(other_scripts_have_their_arguments_in_order)
 
 /* ------------------------------------------------------------------- replies */
 
-UNIT_TEST(replies_to_an_ask_are_decoded)
+TEST(replies_to_an_ask_are_decoded)
 {
     static const struct {
         const char *bytes;
@@ -165,7 +165,7 @@ UNIT_TEST(replies_to_an_ask_are_decoded)
     }
 }
 
-UNIT_TEST(replies_to_a_release_are_decoded)
+TEST(replies_to_a_release_are_decoded)
 {
     static const struct {
         const char *bytes;
@@ -196,7 +196,7 @@ UNIT_TEST(replies_to_a_release_are_decoded)
     }
 }
 
-UNIT_TEST(replies_to_a_retraction_are_decoded)
+TEST(replies_to_a_retraction_are_decoded)
 {
     struct read read = read_of("*5\r\n:1000\r\n:1\r\n:-1\r\n-ERR no\r\n:3\r\n");
     int64_t server_us;
@@ -211,7 +211,7 @@ UNIT_TEST(replies_to_a_retraction_are_decoded)
     done(read);
 }
 
-UNIT_TEST(replies_to_a_renewal_are_decoded)
+TEST(replies_to_a_renewal_are_decoded)
 {
     static const enum dibs__renew_code codes[] = {DIBS__RENEW_DONE,    DIBS__RENEW_RESTORED, DIBS__RENEW_GONE,
                                                   DIBS__RENEW_LATE,    DIBS__RENEW_REFUSED,  DIBS__RENEW_LONGER,
@@ -233,7 +233,7 @@ UNIT_TEST(replies_to_a_renewal_are_decoded)
 }
 
 /* Where all renewals are short ones, the reply is the server's time alone. */
-UNIT_TEST(replies_to_many_renewals_are_decoded)
+TEST(replies_to_many_renewals_are_decoded)
 {
     static const struct {
         const char *bytes;
@@ -257,7 +257,7 @@ UNIT_TEST(replies_to_many_renewals_are_decoded)
     }
 }
 
-UNIT_TEST(replies_about_an_owner_are_decoded)
+TEST(replies_about_an_owner_are_decoded)
 {
     struct dibs__query_reply said;
     struct read read = read_of("*5\r\n$5\r\ntoken\r\n:300\r\n$2\r\n41\r\n:2\r\n:77\r\n");
@@ -281,7 +281,7 @@ UNIT_TEST(replies_about_an_owner_are_decoded)
     done(read);
 }
 
-UNIT_TEST(replies_to_a_forced_unlock_are_decoded)
+TEST(replies_to_a_forced_unlock_are_decoded)
 {
     static const struct {
         const char *bytes;
@@ -310,7 +310,7 @@ UNIT_TEST(replies_to_a_forced_unlock_are_decoded)
 
 /* ------------------------------------------------------- members of a quorum */
 
-UNIT_TEST(a_vote_has_its_arguments_in_order)
+TEST(a_vote_has_its_arguments_in_order)
 {
     static const char *const looked[] = {"5000", "look", "0", "77", "-", "0", "-", "-"};
     static const char *const admitted[] = {"5000", "admit", "9", "77", "-", "0", "-", "9007199254740990"};
@@ -352,7 +352,7 @@ static void expect_vote(const struct dibs__vote *said, const struct dibs__vote *
     assert_int_equal(said->mark, expected->mark);
 }
 
-UNIT_TEST(replies_to_a_vote_are_decoded)
+TEST(replies_to_a_vote_are_decoded)
 {
     static const struct {
         const char *bytes;
@@ -406,4 +406,4 @@ UNIT_TEST(replies_to_a_vote_are_decoded)
     }
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

@@ -71,7 +71,7 @@ static bool no_lease(void *arg)
 
 /* ------------------------------------------------------------------ lock and unlock */
 
-UNIT_TEST(a_begun_lock_is_held_once_its_completion_is_taken)
+TEST(a_begun_lock_is_held_once_its_completion_is_taken)
 {
     int mark;
 
@@ -94,7 +94,7 @@ UNIT_TEST(a_begun_lock_is_held_once_its_completion_is_taken)
 }
 
 /* Each failure of a blocking call, in turn. */
-UNIT_TEST(each_failure_of_a_begun_call_is_told)
+TEST(each_failure_of_a_begun_call_is_told)
 {
     dibs_runtime *other = stage_open_another(s, LEASE);
 
@@ -127,7 +127,7 @@ UNIT_TEST(each_failure_of_a_begun_call_is_told)
     dibs_close(other);
 }
 
-UNIT_TEST(a_call_that_needs_no_store_completes_at_once)
+TEST(a_call_that_needs_no_store_completes_at_once)
 {
     assert_status(DIBS_OK, task_lock(task, "a", 0, q));
     unsigned asks = faults_count(&s->faults, &s->faults.acquires), releases = s->faults.releases;
@@ -164,7 +164,7 @@ UNIT_TEST(a_call_that_needs_no_store_completes_at_once)
     assert_status(DIBS_OK, task_unlock(task, "a", q));
 }
 
-UNIT_TEST(a_task_does_one_thing_at_a_time)
+TEST(a_task_does_one_thing_at_a_time)
 {
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     assert_status(DIBS_OK, dibs_task_enter(task));
@@ -187,7 +187,7 @@ UNIT_TEST(a_task_does_one_thing_at_a_time)
     assert_int_equal(stats_of(s->rt).begun, 4);
 }
 
-UNIT_TEST(begun_calls_refuse_wrong_arguments)
+TEST(begun_calls_refuse_wrong_arguments)
 {
     static const dibs_lock_options short_lease = {.lease_ms = 1}, unknown = {.flags = 1u << 31};
     char too_long[DIBS_NAME_MAX + 2];
@@ -220,7 +220,7 @@ UNIT_TEST(begun_calls_refuse_wrong_arguments)
 }
 
 /* A thread that waits reads what the server tells; a begun call has none. */
-UNIT_TEST(the_store_is_told_of_a_wait_without_a_thread)
+TEST(the_store_is_told_of_a_wait_without_a_thread)
 {
     dibs_runtime *holder = stage_open_another(s, LEASE);
 
@@ -238,7 +238,7 @@ UNIT_TEST(the_store_is_told_of_a_wait_without_a_thread)
 /* ------------------------------------------------------------------------ cancel */
 
 /* A wait for the turn, one in the store's queue, and a fair one. */
-UNIT_TEST(a_cancelled_wait_completes_at_once_and_leaves_nothing)
+TEST(a_cancelled_wait_completes_at_once_and_leaves_nothing)
 {
     static const struct {
         bool elsewhere;
@@ -272,7 +272,7 @@ UNIT_TEST(a_cancelled_wait_completes_at_once_and_leaves_nothing)
 }
 
 /* The store grants the lock, but too late. */
-UNIT_TEST(a_grant_after_a_cancel_is_given_back)
+TEST(a_grant_after_a_cancel_is_given_back)
 {
     dibs_runtime *other = stage_open_another(s, LEASE);
 
@@ -302,8 +302,8 @@ UNIT_TEST(a_grant_after_a_cancel_is_given_back)
  * A grant and a cancel at the same moment: the call ends with one of both, and in either case the lock can be acquired
  * again.
  */
-UNIT_TEST_WITH(a_lock_that_is_handed_over_while_it_is_cancelled_is_not_stranded, stage_setup, stage_teardown,
-               stage *unopened)
+TEST_WITH(a_lock_that_is_handed_over_while_it_is_cancelled_is_not_stranded, stage_setup, stage_teardown,
+          stage *unopened)
 {
     enum { ROUNDS = 400 };
     unsigned granted = 0;
@@ -339,7 +339,7 @@ UNIT_TEST_WITH(a_lock_that_is_handed_over_while_it_is_cancelled_is_not_stranded,
     dibs_queue_free(q);
 }
 
-UNIT_TEST(releases_are_never_cancelled)
+TEST(releases_are_never_cancelled)
 {
     assert_status(DIBS_OK, task_lock(task, "a", 0, q));
     dibs_task_cancel(task);
@@ -351,7 +351,7 @@ UNIT_TEST(releases_are_never_cancelled)
 
 /* -------------------------------------------------------------------------- free */
 
-UNIT_TEST(the_completion_still_comes_after_the_task_was_freed)
+TEST(the_completion_still_comes_after_the_task_was_freed)
 {
     dibs_task *waiting = task_of_runtime(s->rt), *asking = task_of_runtime(s->rt), *holder = task_of_runtime(s->rt);
 
@@ -375,7 +375,7 @@ UNIT_TEST(the_completion_still_comes_after_the_task_was_freed)
 }
 
 /* The task is freed while the lock is granted: the lock is released, whatever the completion says. */
-UNIT_TEST(a_lock_for_a_freed_task_is_given_up)
+TEST(a_lock_for_a_freed_task_is_given_up)
 {
     enum { ROUNDS = 300 };
 
@@ -395,7 +395,7 @@ UNIT_TEST(a_lock_for_a_freed_task_is_given_up)
     assert_int_equal(stats_of(s->rt).holds, 0);
 }
 
-UNIT_TEST(begun_calls_go_on_without_their_queue)
+TEST(begun_calls_go_on_without_their_queue)
 {
     dibs_queue *gone = queue_new();
     dibs_task *never = task_of_runtime(s->rt);
@@ -430,7 +430,7 @@ static dibs_task *with_a_fixed_lock(const char *name)
     return holder;
 }
 
-UNIT_TEST(a_loss_is_told_once_with_the_queue_and_arg_of_the_acquire)
+TEST(a_loss_is_told_once_with_the_queue_and_arg_of_the_acquire)
 {
     dibs_queue *other = queue_new();
 
@@ -459,7 +459,7 @@ UNIT_TEST(a_loss_is_told_once_with_the_queue_and_arg_of_the_acquire)
 }
 
 /* Nested unlocks do not end the hold; the last one may block, and may find the loss itself. */
-UNIT_TEST(no_loss_is_told_once_the_last_unlock_has_begun)
+TEST(no_loss_is_told_once_the_last_unlock_has_begun)
 {
     dibs_task *begun = with_a_fixed_lock("a"), *blocking = with_a_fixed_lock("b"), *nested = with_a_fixed_lock("c"),
               *all = with_a_fixed_lock("d");
@@ -483,7 +483,7 @@ UNIT_TEST(no_loss_is_told_once_the_last_unlock_has_begun)
     dibs_task_free(all);
 }
 
-UNIT_TEST(no_loss_is_told_of_what_was_locked_by_a_thread_or_is_given_up_by_free)
+TEST(no_loss_is_told_of_what_was_locked_by_a_thread_or_is_given_up_by_free)
 {
     dibs_task *blocking = task_of_runtime(s->rt), *freed = with_a_fixed_lock("b");
 
@@ -499,7 +499,7 @@ UNIT_TEST(no_loss_is_told_of_what_was_locked_by_a_thread_or_is_given_up_by_free)
 }
 
 /* Before that unlock is complete, the task has not given up the rest of what it held. */
-UNIT_TEST(no_loss_is_told_of_a_task_that_was_freed_during_an_unlock)
+TEST(no_loss_is_told_of_a_task_that_was_freed_during_an_unlock)
 {
     static const dibs_lock_options soon = {.flags = DIBS_FIXED_LEASE, .lease_ms = 300};
 
@@ -524,7 +524,7 @@ UNIT_TEST(no_loss_is_told_of_a_task_that_was_freed_during_an_unlock)
 }
 
 /* A loss and the unlock at the same moment: the loss never comes after the unlock, whatever their results. */
-UNIT_TEST(a_loss_never_comes_behind_its_unlock)
+TEST(a_loss_never_comes_behind_its_unlock)
 {
     enum { ROUNDS = 300 };
     unsigned told = 0;
@@ -551,7 +551,7 @@ UNIT_TEST(a_loss_never_comes_behind_its_unlock)
 }
 
 /* One loss lies in the queue when its task is freed, and one was taken before. */
-UNIT_TEST(a_loss_may_outlive_its_task)
+TEST(a_loss_may_outlive_its_task)
 {
     dibs_task *one = with_a_fixed_lock("a"), *two = with_a_fixed_lock("b");
 
@@ -584,7 +584,7 @@ static dibs_completion take_a_loss(char letter)
     return c;
 }
 
-UNIT_TEST(the_next_begin_may_be_given_the_name_of_a_loss)
+TEST(the_next_begin_may_be_given_the_name_of_a_loss)
 {
     assert_status(DIBS_LOST, task_unlock(task, take_a_loss('a').name, q));
     assert_status(DIBS_LOST, task_lock(task, take_a_loss('b').name, 0, q));
@@ -596,7 +596,7 @@ UNIT_TEST(the_next_begin_may_be_given_the_name_of_a_loss)
 
 /* -------------------------------------------------------------------------- queues */
 
-UNIT_TEST(the_descriptor_is_readable_just_while_a_completion_waits)
+TEST(the_descriptor_is_readable_just_while_a_completion_waits)
 {
     dibs_completion c[4];
 
@@ -632,7 +632,7 @@ static void look_at_descriptor(void *context)
     glance->readable = poll(&glance->fd, 1, 0);
 }
 
-UNIT_TEST(a_call_is_complete_once_the_descriptor_is_readable)
+TEST(a_call_is_complete_once_the_descriptor_is_readable)
 {
     struct glance glance = {.fd = {.fd = dibs_queue_fd(q), .events = POLLIN}, .readable = -1};
     struct dibs__done *done = dibs__done_new(DIBS_DONE_UNLOCK, q, task, NULL, NULL);
@@ -658,7 +658,7 @@ static void take(void *arg)
     t->taken = dibs_queue_take(t->queue, t->out, 8, t->wait_ms);
 }
 
-UNIT_TEST(take_waits_for_one_completion_and_no_longer_than_its_time)
+TEST(take_waits_for_one_completion_and_no_longer_than_its_time)
 {
     dibs_completion c;
     actor *a = actor_start(), *b = actor_start();
@@ -684,7 +684,7 @@ UNIT_TEST(take_waits_for_one_completion_and_no_longer_than_its_time)
 }
 
 /* The thread does not end inside, and the queue does not stay locked. */
-UNIT_TEST(take_is_no_cancellation_point)
+TEST(take_is_no_cancellation_point)
 {
     actor *a = actor_start();
 
@@ -724,7 +724,7 @@ static void call_all(void *arg)
 }
 
 /* The calls that write to the descriptor, empty it and close it; also where the runtime is closed. */
-UNIT_TEST(begun_calls_are_no_cancellation_points)
+TEST(begun_calls_are_no_cancellation_points)
 {
     struct cancelled c = {.task = task_of_runtime(s->rt)};
 
@@ -747,7 +747,7 @@ UNIT_TEST(begun_calls_are_no_cancellation_points)
     s->rt = NULL;
 }
 
-UNIT_TEST(completions_of_a_task_come_in_order)
+TEST(completions_of_a_task_come_in_order)
 {
     enum { TASKS = 20, CALLS = 30 };
     dibs_task *tasks[TASKS];
@@ -783,7 +783,7 @@ UNIT_TEST(completions_of_a_task_come_in_order)
 }
 
 /* Fair acquires that one thread begins are granted in that order. */
-UNIT_TEST(fair_acquires_reach_the_store_in_order)
+TEST(fair_acquires_reach_the_store_in_order)
 {
     enum { TASKS = 200 };
     dibs_task *tasks[TASKS];
@@ -813,7 +813,7 @@ static void send_none(void)
     faults_block_acquires(&s->faults);
 }
 
-UNIT_TEST(a_fair_ask_that_is_not_sent_holds_up_no_others)
+TEST(a_fair_ask_that_is_not_sent_holds_up_no_others)
 {
     dibs_queue *unlocks = queue_new();
     dibs_task *holding = task_of_runtime(s->rt), *first = task_of_runtime(s->rt), *second = task_of_runtime(s->rt);
@@ -834,7 +834,7 @@ UNIT_TEST(a_fair_ask_that_is_not_sent_holds_up_no_others)
     dibs_queue_free(unlocks);
 }
 
-UNIT_TEST(fair_asks_that_are_not_sent_at_once_keep_their_order)
+TEST(fair_asks_that_are_not_sent_at_once_keep_their_order)
 {
     enum { TASKS = 100 };
     dibs_task *tasks[TASKS];
@@ -860,7 +860,7 @@ static bool two_ask(void *arg)
 }
 
 /* Its own time counts, not that of the first. */
-UNIT_TEST(a_fair_call_asks_at_last_when_its_time_is_over)
+TEST(a_fair_call_asks_at_last_when_its_time_is_over)
 {
     send_none();
     dibs_task *first = task_of_runtime(s->rt), *second = task_of_runtime(s->rt);
@@ -889,7 +889,7 @@ static bool has_asked_since(void *arg)
 }
 
 /* It has its place in the queue, so it does not wait for an earlier call when it asks again; and it hears its grant. */
-UNIT_TEST(a_fair_call_in_the_queue_stands_in_no_line)
+TEST(a_fair_call_in_the_queue_stands_in_no_line)
 {
     dibs_queue *others = queue_new();
     dibs_task *holding = task_of_runtime(s->rt), *waiting = task_of_runtime(s->rt), *first = task_of_runtime(s->rt);
@@ -917,7 +917,7 @@ UNIT_TEST(a_fair_call_in_the_queue_stands_in_no_line)
     dibs_queue_free(others);
 }
 
-UNIT_TEST(cancel_and_shutdown_reach_fair_calls_that_have_not_asked)
+TEST(cancel_and_shutdown_reach_fair_calls_that_have_not_asked)
 {
     enum { TASKS = 4 };
     dibs_task *tasks[TASKS];
@@ -941,7 +941,7 @@ UNIT_TEST(cancel_and_shutdown_reach_fair_calls_that_have_not_asked)
     dibs_queue_free(firsts);
 }
 
-UNIT_TEST(one_queue_serves_several_runtimes_and_outlives_them)
+TEST(one_queue_serves_several_runtimes_and_outlives_them)
 {
     dibs_runtime *other = stage_open_another(s, LEASE);
     dibs_task *one = task_of_runtime(s->rt), *two = task_of_runtime(other);
@@ -964,7 +964,7 @@ UNIT_TEST(one_queue_serves_several_runtimes_and_outlives_them)
 
 /* ---------------------------------------------------------------- shutdown and close */
 
-UNIT_TEST(begun_calls_complete_before_close_returns)
+TEST(begun_calls_complete_before_close_returns)
 {
     enum { WAITING = 50 };
     dibs_task *tasks[WAITING];
@@ -1000,7 +1000,7 @@ UNIT_TEST(begun_calls_complete_before_close_returns)
     s->rt = NULL;
 }
 
-UNIT_TEST(shutdown_ends_begun_acquires_alone)
+TEST(shutdown_ends_begun_acquires_alone)
 {
     dibs_task *holder = task_of_runtime(s->rt), *waiter = task_of_runtime(s->rt);
 
@@ -1039,7 +1039,7 @@ static bool has_begun(void *arg)
     return atomic_load(&((struct reaction *)arg)->status) >= 0;
 }
 
-UNIT_TEST_WITH(on_event_may_begin_calls, stage_setup, stage_teardown, stage *unopened)
+TEST_WITH(on_event_may_begin_calls, stage_setup, stage_teardown, stage *unopened)
 {
     struct reaction r = {.queue = queue_new()};
 
@@ -1058,4 +1058,4 @@ UNIT_TEST_WITH(on_event_may_begin_calls, stage_setup, stage_teardown, stage *uno
     dibs_queue_free(r.queue);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

@@ -58,7 +58,7 @@ static dibs_status step_to_the_end(struct rig *r, struct dibs__connector *connec
 
 /* ------------------------------------------------------------------- one try */
 
-UNIT_TEST_ON(a_stepped_try_makes_a_link, struct rig *r)
+TEST_ON(a_stepped_try_makes_a_link, struct rig *r)
 {
     struct dibs__connector connector = connector_for(r, LONG_MS);
 
@@ -72,7 +72,7 @@ UNIT_TEST_ON(a_stepped_try_makes_a_link, struct rig *r)
 }
 
 /* A caller past its deadline leaves the try as it is; another goes on with it. */
-UNIT_TEST_ON(a_callers_deadline_does_not_end_a_try, struct rig *r)
+TEST_ON(a_callers_deadline_does_not_end_a_try, struct rig *r)
 {
     struct dibs__connector connector = connector_for(r, LONG_MS);
 
@@ -95,7 +95,7 @@ static void expect_given_up(struct rig *r, const struct dibs__connector *connect
 }
 
 /* The time ends by the clock, whatever poll(2) waits for. */
-UNIT_TEST_ON(a_stepped_try_is_given_up_in_time, struct rig *r)
+TEST_ON(a_stepped_try_is_given_up_in_time, struct rig *r)
 {
     struct dibs__connector connector = connector_for(r, LONG_MS);
 
@@ -112,7 +112,7 @@ UNIT_TEST_ON(a_stepped_try_is_given_up_in_time, struct rig *r)
     dibs__connector_free(&connector);
 }
 
-UNIT_TEST_ON(an_awaited_try_is_given_up_in_time, struct rig *r)
+TEST_ON(an_awaited_try_is_given_up_in_time, struct rig *r)
 {
     struct dibs__connector connector = connector_for(r, 50);
 
@@ -125,7 +125,7 @@ UNIT_TEST_ON(an_awaited_try_is_given_up_in_time, struct rig *r)
 }
 
 /* A ready link is not given up even if its time has passed, as may happen on a slow machine. */
-UNIT_TEST_ON(a_ready_link_is_not_given_up, struct rig *r)
+TEST_ON(a_ready_link_is_not_given_up, struct rig *r)
 {
     struct dibs__connector connector = connector_for(r, LONG_MS);
 
@@ -136,7 +136,7 @@ UNIT_TEST_ON(a_ready_link_is_not_given_up, struct rig *r)
     dibs__connector_free(&connector);
 }
 
-UNIT_TEST_ON(a_refused_try_has_ended, struct rig *r)
+TEST_ON(a_refused_try_has_ended, struct rig *r)
 {
     struct dibs__connector connector = connector_for(r, LONG_MS);
 
@@ -155,7 +155,7 @@ UNIT_TEST_ON(a_refused_try_has_ended, struct rig *r)
     dibs__connector_free(&connector);
 }
 
-UNIT_TEST_ON(a_connector_is_freed_with_its_try, struct rig *r)
+TEST_ON(a_connector_is_freed_with_its_try, struct rig *r)
 {
     struct dibs__connector connector = connector_for(r, LONG_MS);
 
@@ -197,7 +197,7 @@ static void make_link(struct rig *r, struct dibs__connector *connector)
     expect_link(connector);
 }
 
-UNIT_TEST_ON(each_failure_puts_the_next_try_off_for_longer, struct rig *r)
+TEST_ON(each_failure_puts_the_next_try_off_for_longer, struct rig *r)
 {
     struct dibs__connector connector = connector_for(r, LONG_MS);
     static const int64_t most[] = {10, 20, 40, 80, 160, 320, 500, 500};
@@ -217,7 +217,7 @@ UNIT_TEST_ON(each_failure_puts_the_next_try_off_for_longer, struct rig *r)
 }
 
 /* Then the next try comes 10 ms after the last, however long the pause has grown. */
-UNIT_TEST_ON(a_call_that_needs_the_link_cuts_the_pause_short, struct rig *r)
+TEST_ON(a_call_that_needs_the_link_cuts_the_pause_short, struct rig *r)
 {
     struct dibs__connector connector = connector_for(r, LONG_MS);
     int64_t soonest = dibs__after_ms(FAILED_AT, DIBS__RECONNECT_FIRST_MS);
@@ -232,4 +232,4 @@ UNIT_TEST_ON(a_call_that_needs_the_link_cuts_the_pause_short, struct rig *r)
     dibs__connector_free(&connector);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

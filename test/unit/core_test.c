@@ -41,7 +41,7 @@ static void expect_host(const char *expected)
     dibs_close(rt);
 }
 
-UNIT_TEST(tokens_name_the_host)
+TEST(tokens_name_the_host)
 {
     host = "box.example";
     expect_host("box.example");
@@ -49,14 +49,14 @@ UNIT_TEST(tokens_name_the_host)
     expect_host("localhost");
 }
 
-UNIT_TEST(odd_characters_of_a_host_name_are_replaced)
+TEST(odd_characters_of_a_host_name_are_replaced)
 {
     host = "a b:c\x7f"
            "d!~";
     expect_host("a-b-c-d!~");
 }
 
-UNIT_TEST(a_long_host_name_is_cut)
+TEST(a_long_host_name_is_cut)
 {
     static char name[HOST_MOST + 20];
 
@@ -72,4 +72,4 @@ UNIT_TEST(a_long_host_name_is_cut)
     }
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

@@ -52,7 +52,7 @@ int pthread_atfork(void (*before)(void), void (*in_parent)(void), void (*in_chil
 }
 #endif
 
-UNIT_TEST(a_child_of_who_makes_the_first_queue_can_fork)
+TEST(a_child_of_who_makes_the_first_queue_can_fork)
 {
     dibs_queue *queue;
     int status = -1;
@@ -66,4 +66,4 @@ UNIT_TEST(a_child_of_who_makes_the_first_queue_can_fork)
     assert_int_equal(status, 0);
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

@@ -62,7 +62,7 @@ static void fill(struct dibs__due *due, unsigned *seed)
         dibs__due_add(due, leases[i], next(seed) % 1000, NULL);
 }
 
-UNIT_TEST(the_earliest_comes_first)
+TEST(the_earliest_comes_first)
 {
     struct dibs__due due = {.count = 0};
     unsigned seed = 1;
@@ -74,7 +74,7 @@ UNIT_TEST(the_earliest_comes_first)
 }
 
 /* To a earlier time and to a later one, the first and the last too. */
-UNIT_TEST(a_lease_may_become_due_at_another_time)
+TEST(a_lease_may_become_due_at_another_time)
 {
     struct dibs__due due = {.count = 0};
     unsigned seed = 2;
@@ -89,7 +89,7 @@ UNIT_TEST(a_lease_may_become_due_at_another_time)
     assert_int_equal(expect_order(&due), COUNT);
 }
 
-UNIT_TEST(any_lease_may_be_removed)
+TEST(any_lease_may_be_removed)
 {
     struct dibs__due due = {.count = 0};
     unsigned seed = 3;
@@ -101,7 +101,7 @@ UNIT_TEST(any_lease_may_be_removed)
 }
 
 /* Leases that are added as due together are one group, and come out in the same order. */
-UNIT_TEST(leases_due_together_are_one_group)
+TEST(leases_due_together_are_one_group)
 {
     struct dibs__due due = {.count = 0};
 
@@ -116,7 +116,7 @@ UNIT_TEST(leases_due_together_are_one_group)
 }
 
 /* The first of a group leaves it, others leave and join, in any order. */
-UNIT_TEST(a_lease_may_go_from_group_to_group)
+TEST(a_lease_may_go_from_group_to_group)
 {
     struct dibs__due due = {.count = 0};
     unsigned seed = 4;
@@ -133,7 +133,7 @@ UNIT_TEST(a_lease_may_go_from_group_to_group)
     assert_int_equal(groups_of(&due), 0);
 }
 
-UNIT_TEST(all_leases_come_out_in_order_and_may_go_back)
+TEST(all_leases_come_out_in_order_and_may_go_back)
 {
     struct dibs__due due = {.count = 0};
     unsigned seed = 5;
@@ -152,4 +152,4 @@ UNIT_TEST(all_leases_come_out_in_order_and_may_go_back)
     assert_int_equal(expect_order(&due), COUNT);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

@@ -92,13 +92,13 @@ static void expect(struct dibs__endpoint *endpoint, const char *digits, unsigned
     assert_int_equal(asked, times);
 }
 
-UNIT_TEST(the_resolver_is_asked_once)
+TEST(the_resolver_is_asked_once)
 {
     expect(*state, "123", 1);
     expect(*state, "123", 1);
 }
 
-UNIT_TEST(a_failure_asks_again_and_rotates)
+TEST(a_failure_asks_again_and_rotates)
 {
     static const char *const turns[] = {"231", "312", "123", "231"};
 
@@ -110,7 +110,7 @@ UNIT_TEST(a_failure_asks_again_and_rotates)
     }
 }
 
-UNIT_TEST(a_name_that_moves_is_followed)
+TEST(a_name_that_moves_is_followed)
 {
     expect(*state, "123", 1);
     answer = "4";
@@ -124,7 +124,7 @@ UNIT_TEST(a_name_that_moves_is_followed)
     expect(*state, "65", 4);
 }
 
-UNIT_TEST(a_name_that_is_unknown_is_asked_for_again)
+TEST(a_name_that_is_unknown_is_asked_for_again)
 {
     struct dibs__address addresses[DIBS__ADDRESSES_MAX];
     struct dibs__error error;
@@ -141,7 +141,7 @@ UNIT_TEST(a_name_that_is_unknown_is_asked_for_again)
     expect(*state, "12", 4);
 }
 
-UNIT_TEST(addresses_beyond_the_room_are_left_out)
+TEST(addresses_beyond_the_room_are_left_out)
 {
     answer = "1234567891";
     expect(*state, "12345678", 1);
@@ -149,4 +149,4 @@ UNIT_TEST(addresses_beyond_the_room_are_left_out)
     expect(*state, "23456781", 2);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

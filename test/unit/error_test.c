@@ -5,7 +5,7 @@
 #include "support/actor.h"
 #include "support/test.h"
 
-UNIT_TEST(a_sentence_stays_one_line)
+TEST(a_sentence_stays_one_line)
 {
     struct dibs__error error;
 
@@ -16,7 +16,7 @@ UNIT_TEST(a_sentence_stays_one_line)
     assert_string_equal(dibs_last_error(), "x?y \xc3\xa9");
 }
 
-UNIT_TEST(a_long_sentence_is_cut)
+TEST(a_long_sentence_is_cut)
 {
     char text[1000];
     struct dibs__error error;
@@ -29,7 +29,7 @@ UNIT_TEST(a_long_sentence_is_cut)
     assert_int_equal(strlen(dibs_last_error()), DIBS__DETAIL_MAX - 1);
 }
 
-UNIT_TEST(an_error_can_be_made_the_last_one)
+TEST(an_error_can_be_made_the_last_one)
 {
     struct dibs__error error = {DIBS_BUSY, "busy there"};
 
@@ -49,7 +49,7 @@ static void fail_elsewhere(void *arg)
     strcpy(seen[1], dibs_last_error());
 }
 
-UNIT_TEST(each_thread_has_its_own_last_error)
+TEST(each_thread_has_its_own_last_error)
 {
     actor *other = actor_start();
 
@@ -61,7 +61,7 @@ UNIT_TEST(each_thread_has_its_own_last_error)
     assert_string_equal(dibs_last_error(), "here");
 }
 
-UNIT_TEST(names_in_errors_are_quoted)
+TEST(names_in_errors_are_quoted)
 {
     static const struct {
         const char *name, *quoted;
@@ -87,7 +87,7 @@ UNIT_TEST(names_in_errors_are_quoted)
     assert_non_null(strstr(dibs__quote(out, name), "...\""));
 }
 
-UNIT_TEST(escaping_never_cuts_within_an_escape)
+TEST(escaping_never_cuts_within_an_escape)
 {
     static const struct {
         size_t size;
@@ -101,4 +101,4 @@ UNIT_TEST(escaping_never_cuts_within_an_escape)
     }
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

@@ -72,7 +72,7 @@ static void emit(struct dibs__events *queue, uint64_t number)
     dibs__events_emit(queue, DIBS_EVENT_LOST, "a", number, "number %d", (int)number);
 }
 
-UNIT_TEST(events_are_delivered_in_order_on_one_thread)
+TEST(events_are_delivered_in_order_on_one_thread)
 {
     static struct gate gate;
     atomic_uint_fast64_t dropped = 0;
@@ -97,7 +97,7 @@ UNIT_TEST(events_are_delivered_in_order_on_one_thread)
     gate_destroy(&gate);
 }
 
-UNIT_TEST(events_before_the_start_come_after_it_or_never)
+TEST(events_before_the_start_come_after_it_or_never)
 {
     static struct gate gate;
     atomic_uint_fast64_t dropped = 0;
@@ -115,7 +115,7 @@ UNIT_TEST(events_before_the_start_come_after_it_or_never)
     gate_destroy(&gate);
 }
 
-UNIT_TEST(dropped_events_are_counted_and_the_order_is_kept)
+TEST(dropped_events_are_counted_and_the_order_is_kept)
 {
     static struct gate gate;
     atomic_uint_fast64_t dropped = 0;
@@ -143,7 +143,7 @@ static void *stop_now(void *queue)
 }
 
 /* Else dibs_close would wait for a thousand callbacks. */
-UNIT_TEST(events_that_are_queued_when_the_time_is_over_are_dropped)
+TEST(events_that_are_queued_when_the_time_is_over_are_dropped)
 {
     static struct gate gate;
     atomic_uint_fast64_t dropped = 0;
@@ -168,7 +168,7 @@ UNIT_TEST(events_that_are_queued_when_the_time_is_over_are_dropped)
     gate_destroy(&gate);
 }
 
-UNIT_TEST(events_without_a_listener_do_nothing)
+TEST(events_without_a_listener_do_nothing)
 {
     emit(NULL, 1);
     dibs__events_stop(NULL, &dibs__system_clock, DIBS__NEVER);
@@ -185,7 +185,7 @@ static void copy_event(const dibs_event *event, void *arg)
     snprintf(seen_name, sizeof seen_name, "%s", event->name ? event->name : "(null)");
 }
 
-UNIT_TEST(an_events_strings_are_whole_copies)
+TEST(an_events_strings_are_whole_copies)
 {
     atomic_uint_fast64_t dropped = 0;
     char name[DIBS_NAME_MAX + 1], text[1000];
@@ -246,7 +246,7 @@ static bool was_called(void *arg)
     return atomic_load(&((struct user *)arg)->calls) > 0;
 }
 
-UNIT_TEST_WITH(an_event_callback_may_use_the_runtime, stage_setup, stage_teardown, stage *s)
+TEST_WITH(an_event_callback_may_use_the_runtime, stage_setup, stage_teardown, stage *s)
 {
     struct user user = {.status = -1};
     const dibs_lock_options fixed = {.flags = DIBS_FIXED_LEASE};
@@ -263,7 +263,7 @@ UNIT_TEST_WITH(an_event_callback_may_use_the_runtime, stage_setup, stage_teardow
 }
 
 /* The queue fills while the callback is blocked; locks, losses and the scheduler go on nevertheless. */
-UNIT_TEST_WITH(a_blocked_callback_holds_up_nobody, stage_setup, stage_teardown, stage *s)
+TEST_WITH(a_blocked_callback_holds_up_nobody, stage_setup, stage_teardown, stage *s)
 {
     static struct gate gate;
     const dibs_lock_options fixed = {.lease_ms = 100, .flags = DIBS_FIXED_LEASE};
@@ -291,4 +291,4 @@ UNIT_TEST_WITH(a_blocked_callback_holds_up_nobody, stage_setup, stage_teardown, 
     gate_destroy(&gate);
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

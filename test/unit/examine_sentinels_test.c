@@ -91,7 +91,7 @@ static void set_driven(struct rig *r, bool driven)
     dibs__endpoint_mutex_unlock(&r->store.endpoint.mutex);
 }
 
-UNIT_TEST_ON(busy_sentinels_are_reported_as_unasked, struct rig *r)
+TEST_ON(busy_sentinels_are_reported_as_unasked, struct rig *r)
 {
     set_driven(r, true);
     r->store.config.connect_timeout_ms = 1;
@@ -100,7 +100,7 @@ UNIT_TEST_ON(busy_sentinels_are_reported_as_unasked, struct rig *r)
     set_driven(r, false);
 }
 
-UNIT_TEST_ON(sentinels_without_a_master_are_reported_one_by_one, struct rig *r)
+TEST_ON(sentinels_without_a_master_are_reported_one_by_one, struct rig *r)
 {
     expect(r, FAKES, DIBS_VERDICT_WARN, "A sentinel names no master: ");
     assert_non_null(strstr(r->text, "does not know that name"));
@@ -111,7 +111,7 @@ UNIT_TEST_ON(sentinels_without_a_master_are_reported_one_by_one, struct rig *r)
 }
 
 /* Each has its share of the time that is left. */
-UNIT_TEST_ON(a_silent_sentinel_leaves_time_to_the_others, struct rig *r)
+TEST_ON(a_silent_sentinel_leaves_time_to_the_others, struct rig *r)
 {
     fake_redis_hold(r->fakes[0].redis, true);
     r->store.config.connect_timeout_ms = 1500;
@@ -121,11 +121,11 @@ UNIT_TEST_ON(a_silent_sentinel_leaves_time_to_the_others, struct rig *r)
     assert_true(now_ms() - began < 2 * 1500);
 }
 
-UNIT_TEST_ON(a_sentinel_that_names_another_master_is_reported, struct rig *r)
+TEST_ON(a_sentinel_that_names_another_master_is_reported, struct rig *r)
 {
     for (int i = 0; i < FAKES; i++)
         fake_sentinel_name(&r->fakes[i], 1);
     expect(r, FAKES, DIBS_VERDICT_WARN, "names another master, 127.0.0.1:1, than the one that is used.");
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

@@ -56,7 +56,7 @@ static const struct row {
     {DIBS__EXTENSION_DONE, LOSE, DIBS__EXTENSION_DONE, false, DIBS_OK},
 };
 
-UNIT_TEST(extension_events_follow_the_state_table)
+TEST(extension_events_follow_the_state_table)
 {
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const struct row *row = &rows[i];
@@ -71,4 +71,4 @@ UNIT_TEST(extension_events_follow_the_state_table)
     }
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

@@ -65,7 +65,7 @@ static int ask_while_handlers_are_refused(void **state)
     return 0;
 }
 
-UNIT_TEST(no_descriptor_is_opened_without_fork_handlers)
+TEST(no_descriptor_is_opened_without_fork_handlers)
 {
     if (!CAN_REFUSE)
         return;
@@ -75,7 +75,7 @@ UNIT_TEST(no_descriptor_is_opened_without_fork_handlers)
     assert_int_equal(refused.socket_errno, ENOMEM);
 }
 
-UNIT_TEST(descriptors_do_not_block_and_close_on_exec)
+TEST(descriptors_do_not_block_and_close_on_exec)
 {
     int ends[2], sock = dibs__fd_socket(AF_UNIX);
 
@@ -100,7 +100,7 @@ static bool opens_no_standard_descriptor(void)
 }
 
 /* In a process that has closed them, as some daemons do: what it prints nevertheless is sent to no server. */
-UNIT_TEST(the_standard_descriptors_are_left_alone)
+TEST(the_standard_descriptors_are_left_alone)
 {
     pid_t pid = fork();
     if (pid == 0) {
@@ -114,7 +114,7 @@ UNIT_TEST(the_standard_descriptors_are_left_alone)
     assert_int_equal(child_wait(pid), 0);
 }
 
-UNIT_TEST(only_descriptors_of_the_library_are_closed)
+TEST(only_descriptors_of_the_library_are_closed)
 {
     int foreign = open("/dev/null", O_RDONLY), sock = dibs__fd_socket(AF_UNIX);
 
@@ -130,14 +130,14 @@ UNIT_TEST(only_descriptors_of_the_library_are_closed)
     close(foreign);
 }
 
-UNIT_TEST(an_impossible_socket_is_an_error)
+TEST(an_impossible_socket_is_an_error)
 {
     errno = 0;
     assert_int_equal(dibs__fd_socket(-1), -1);
     assert_int_not_equal(errno, 0);
 }
 
-UNIT_TEST(a_child_has_none_of_its_parents_descriptors)
+TEST(a_child_has_none_of_its_parents_descriptors)
 {
     enum { MANY = 100 };
     int fds[MANY];
@@ -180,7 +180,7 @@ static int closed_in_a_child(const int *fds, int count)
  * The child may use the numbers of the parent's descriptors for its own files, and those are open in its own child,
  * too.
  */
-UNIT_TEST(a_grandchild_keeps_the_files_its_parent_opened)
+TEST(a_grandchild_keeps_the_files_its_parent_opened)
 {
     enum { MANY = 20 };
     int fds[MANY];
@@ -211,7 +211,7 @@ static bool is_ready(const struct dibs__wake *wake)
     return poll(&fd, 1, 0) == 1;
 }
 
-UNIT_TEST(a_bell_wakes_once_and_may_ring_again)
+TEST(a_bell_wakes_once_and_may_ring_again)
 {
     struct dibs__wake wake;
 
@@ -245,7 +245,7 @@ static void *give(void *arg)
 }
 
 /* In every order of the threads, after the last ring either a wake-up is still to come, or all rings have been seen. */
-UNIT_TEST(no_ring_of_a_bell_is_lost)
+TEST(no_ring_of_a_bell_is_lost)
 {
     struct counted counted = {.given = 0};
     pthread_t givers[2];
@@ -279,7 +279,7 @@ static void *look_at_thread(void *arg)
     return (void *)dibs__thread_number();
 }
 
-UNIT_TEST(threads_block_all_signals_and_the_starter_does_not)
+TEST(threads_block_all_signals_and_the_starter_does_not)
 {
     sigset_t before, after;
     pthread_t thread;
@@ -297,7 +297,7 @@ UNIT_TEST(threads_block_all_signals_and_the_starter_does_not)
     assert_int_equal(dibs__thread_number(), dibs__thread_number());
 }
 
-UNIT_TEST(a_forked_thread_has_a_number_of_its_own)
+TEST(a_forked_thread_has_a_number_of_its_own)
 {
     unsigned long number = dibs__thread_number();
 
@@ -308,7 +308,7 @@ UNIT_TEST(a_forked_thread_has_a_number_of_its_own)
     assert_int_equal(child_wait(pid), 0);
 }
 
-UNIT_TEST(jitter_stays_within_its_bounds_and_reaches_them)
+TEST(jitter_stays_within_its_bounds_and_reaches_them)
 {
     static const int64_t bounds[][2] = {{0, 0}, {5, 5}, {0, 1}, {10, 20}, {-3, 3}};
 
@@ -324,7 +324,7 @@ UNIT_TEST(jitter_stays_within_its_bounds_and_reaches_them)
     }
 }
 
-UNIT_TEST(random_bytes_differ)
+TEST(random_bytes_differ)
 {
     unsigned char one[256], two[256];
 
@@ -333,4 +333,4 @@ UNIT_TEST(random_bytes_differ)
     assert_memory_not_equal(one, two, sizeof one);
 }
 
-UNIT_TESTS_OF(NULL, NULL, ask_while_handlers_are_refused, NULL)
+TESTS_OF(NULL, NULL, ask_while_handlers_are_refused, NULL)

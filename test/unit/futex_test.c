@@ -9,7 +9,7 @@ enum { ROUNDS = 20000 };
 
 static const struct dibs__clock *const real = &dibs__system_clock;
 
-UNIT_TEST(a_changed_word_lets_nobody_sleep)
+TEST(a_changed_word_lets_nobody_sleep)
 {
     atomic_uint word = 1;
 
@@ -17,7 +17,7 @@ UNIT_TEST(a_changed_word_lets_nobody_sleep)
     real->sleep(real, &word, 0, DIBS__NEVER);
 }
 
-UNIT_TEST(a_futex_sleep_ends_at_its_deadline)
+TEST(a_futex_sleep_ends_at_its_deadline)
 {
     atomic_uint word = 0;
     int64_t begin = dibs__now(real), deadline = begin + 20 * DIBS__NS_PER_MS;
@@ -55,7 +55,7 @@ static void throw_back(void *arg)
     }
 }
 
-UNIT_TEST(no_wake_is_lost)
+TEST(no_wake_is_lost)
 {
     struct pair pair = {0};
     actor *other = actor_start();
@@ -69,7 +69,7 @@ UNIT_TEST(no_wake_is_lost)
     actor_end(other);
 }
 
-UNIT_TEST(a_wake_for_nobody_does_nothing)
+TEST(a_wake_for_nobody_does_nothing)
 {
     atomic_uint word = 0;
 
@@ -77,4 +77,4 @@ UNIT_TEST(a_wake_for_nobody_does_nothing)
     assert_int_equal(word, 0);
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

@@ -2,7 +2,7 @@
 #include "base/glob.h"
 #include "support/test.h"
 
-UNIT_TEST(a_pattern_matches_as_in_redis)
+TEST(a_pattern_matches_as_in_redis)
 {
     static const struct {
         const char *pattern, *text;
@@ -52,7 +52,7 @@ UNIT_TEST(a_pattern_matches_as_in_redis)
                     rows[i].pattern, rows[i].text);
 }
 
-UNIT_TEST(an_escaped_character_means_itself)
+TEST(an_escaped_character_means_itself)
 {
     static const char text[] = "a*b?c[d]e\\f^-g h\n\xff";
     char pattern[2 * sizeof text];
@@ -64,4 +64,4 @@ UNIT_TEST(an_escaped_character_means_itself)
     assert_false(dibs__glob_matches(pattern, "aXb?c[d]e\\f^-g h\n\xff"));
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

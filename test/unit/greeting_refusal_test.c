@@ -16,7 +16,7 @@ static void expect_refused(struct rig *r, const char *prefix, const char *reply,
 
 /* ------------------------------------------------------------------ refusals */
 
-UNIT_TEST_ON(optional_rights_may_be_missing, struct rig *r)
+TEST_ON(optional_rights_may_be_missing, struct rig *r)
 {
     static const char *const commands[] = {"CLIENT", "INFO", "TIME", "SCRIPT"};
 
@@ -31,7 +31,7 @@ UNIT_TEST_ON(optional_rights_may_be_missing, struct rig *r)
     dibs__link_free(link);
 }
 
-UNIT_TEST_ON(eval_may_be_forbidden_where_the_scripts_are_loaded, struct rig *r)
+TEST_ON(eval_may_be_forbidden_where_the_scripts_are_loaded, struct rig *r)
 {
     fake_redis_answer(r->fake, "EVAL return 1", "-NOPERM no right\r\n");
     connect_and_leave(r, NULL);
@@ -41,7 +41,7 @@ UNIT_TEST_ON(eval_may_be_forbidden_where_the_scripts_are_loaded, struct rig *r)
     expect_refused(r, "SCRIPT LOAD", ":1\r\n", DIBS_STORE_ERROR);
 }
 
-UNIT_TEST_ON(refused_credentials_give_no_connection, struct rig *r)
+TEST_ON(refused_credentials_give_no_connection, struct rig *r)
 {
     char url[96];
 
@@ -53,7 +53,7 @@ UNIT_TEST_ON(refused_credentials_give_no_connection, struct rig *r)
     assert_null(strstr(r->error.detail, "secret"));
 }
 
-UNIT_TEST_ON(a_server_without_scripts_is_refused, struct rig *r)
+TEST_ON(a_server_without_scripts_is_refused, struct rig *r)
 {
     expect_refused(r, "SCRIPT EXISTS", ":1\r\n", DIBS_STORE_ERROR);
     expect_refused(r, "SCRIPT EXISTS", "*1\r\n:1\r\n", DIBS_STORE_ERROR);
@@ -66,7 +66,7 @@ UNIT_TEST_ON(a_server_without_scripts_is_refused, struct rig *r)
  * Each detail says which command failed, and why, in the library's own words: those of the server might repeat a
  * password.
  */
-UNIT_TEST_ON(a_refusal_does_not_quote_the_server, struct rig *r)
+TEST_ON(a_refusal_does_not_quote_the_server, struct rig *r)
 {
     static const struct {
         const char *prefix, *reply;
@@ -102,7 +102,7 @@ UNIT_TEST_ON(a_refusal_does_not_quote_the_server, struct rig *r)
     }
 }
 
-UNIT_TEST_ON(a_right_that_is_missing_is_named, struct rig *r)
+TEST_ON(a_right_that_is_missing_is_named, struct rig *r)
 {
     fake_redis_answer(r->fake, "SCRIPT", "-NOPERM xyz\r\n");
     expect_refused(r, "EVAL", "-NOPERM xyz\r\n", DIBS_DENIED);
@@ -111,7 +111,7 @@ UNIT_TEST_ON(a_right_that_is_missing_is_named, struct rig *r)
 
 /* --------------------------------------------------------------- odd answers */
 
-UNIT_TEST_ON(odd_answers_to_a_greeting_count_as_none, struct rig *r)
+TEST_ON(odd_answers_to_a_greeting_count_as_none, struct rig *r)
 {
     static const char *const times[] = {
         "*2\r\n:1\r\n:2\r\n", "*2\r\n$1\r\n1\r\n:2\r\n",  "*2\r\n:1\r\n$1\r\n2\r\n", "*2\r\n$2\r\n-1\r\n$1\r\n2\r\n",
@@ -130,4 +130,4 @@ UNIT_TEST_ON(odd_answers_to_a_greeting_count_as_none, struct rig *r)
     }
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

@@ -16,7 +16,7 @@ static void expect_in_order(struct rig *r, const char *const *prefixes, size_t c
 
 /* ------------------------------------------------------------------ greeting */
 
-UNIT_TEST_ON(a_greeting_sends_its_commands_in_order, struct rig *r)
+TEST_ON(a_greeting_sends_its_commands_in_order, struct rig *r)
 {
     static const char *const order[] = {"CLIENT SETNAME tester",
                                         "CLIENT ID",
@@ -41,7 +41,7 @@ UNIT_TEST_ON(a_greeting_sends_its_commands_in_order, struct rig *r)
     dibs__link_free(link);
 }
 
-UNIT_TEST_ON(a_server_says_which_scripts_it_has, struct rig *r)
+TEST_ON(a_server_says_which_scripts_it_has, struct rig *r)
 {
     static const char *const first[] = {":0", ":1", ":0", ":0", ":2", "+1", ":1"};
     char answer[256];
@@ -60,7 +60,7 @@ UNIT_TEST_ON(a_server_says_which_scripts_it_has, struct rig *r)
 }
 
 /* Otherwise the scripts are sent as text, each when it is first used. */
-UNIT_TEST_ON(only_without_eval_the_scripts_are_loaded, struct rig *r)
+TEST_ON(only_without_eval_the_scripts_are_loaded, struct rig *r)
 {
     connect_and_leave(r, NULL);
     assert_int_equal(fake_redis_count(r->fake, "SCRIPT LOAD"), 0);
@@ -73,7 +73,7 @@ UNIT_TEST_ON(only_without_eval_the_scripts_are_loaded, struct rig *r)
     assert_int_equal(r->endpoint.scripts, (1u << DIBS__SCRIPT_COUNT) - 1);
 }
 
-UNIT_TEST_ON(a_greeting_authenticates_first, struct rig *r)
+TEST_ON(a_greeting_authenticates_first, struct rig *r)
 {
     static const char *const order[] = {"AUTH user secret", "SELECT 3", "CLIENT SETNAME", "CLIENT ID"};
     char url[96];
@@ -84,7 +84,7 @@ UNIT_TEST_ON(a_greeting_authenticates_first, struct rig *r)
     expect_in_order(r, order, sizeof order / sizeof *order);
 }
 
-UNIT_TEST_ON(a_password_alone_needs_no_user, struct rig *r)
+TEST_ON(a_password_alone_needs_no_user, struct rig *r)
 {
     static const char *const order[] = {"AUTH secret", "CLIENT SETNAME"};
     char url[96];
@@ -100,7 +100,7 @@ UNIT_TEST_ON(a_password_alone_needs_no_user, struct rig *r)
  * The greeting asks for all that the next link needs in order to end this one. The link before must have ended when
  * this one subscribes.
  */
-UNIT_TEST_ON(a_subscriber_only_authenticates_and_subscribes, struct rig *r)
+TEST_ON(a_subscriber_only_authenticates_and_subscribes, struct rig *r)
 {
     static const char *const order[] = {"AUTH user secret", "CLIENT SETNAME tester", "CLIENT ID", "INFO server",
                                         "CLIENT KILL ID 9223372036854775807"};
@@ -122,7 +122,7 @@ UNIT_TEST_ON(a_subscriber_only_authenticates_and_subscribes, struct rig *r)
 
 /* ----------------------------------------------------------- the link before */
 
-UNIT_TEST_ON(the_previous_link_is_ended, struct rig *r)
+TEST_ON(the_previous_link_is_ended, struct rig *r)
 {
     struct dibs__link_id first = connect_and_leave(r, NULL);
 
@@ -145,7 +145,7 @@ static void expect_not_killed(struct rig *r, struct dibs__link_id before)
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 9223372036854775807"), kills + 1);
 }
 
-UNIT_TEST_ON(the_previous_link_of_another_server_is_left_alone, struct rig *r)
+TEST_ON(the_previous_link_of_another_server_is_left_alone, struct rig *r)
 {
     struct dibs__link_id first = connect_and_leave(r, NULL);
 
@@ -153,7 +153,7 @@ UNIT_TEST_ON(the_previous_link_of_another_server_is_left_alone, struct rig *r)
     expect_not_killed(r, first);
 }
 
-UNIT_TEST_ON(a_previous_link_without_an_id_is_left_alone, struct rig *r)
+TEST_ON(a_previous_link_without_an_id_is_left_alone, struct rig *r)
 {
     const struct dibs__link_id first = connect_and_leave(r, NULL);
     struct dibs__link_id changed = first;
@@ -181,7 +181,7 @@ static bool is_in_a_cluster(struct rig *r, const char *info)
     return cluster;
 }
 
-UNIT_TEST_ON(a_server_says_whether_it_is_in_a_cluster, struct rig *r)
+TEST_ON(a_server_says_whether_it_is_in_a_cluster, struct rig *r)
 {
     assert_true(is_in_a_cluster(r, "$30\r\n# Cluster\r\ncluster_enabled:1\r\n\r\n"));
     assert_false(is_in_a_cluster(r, "$30\r\n# Cluster\r\ncluster_enabled:0\r\n\r\n"));
@@ -200,7 +200,7 @@ static bool may_use_slots(struct rig *r)
 }
 
 /* Only a server that is part of a cluster is asked. */
-UNIT_TEST_ON(a_server_says_whether_it_has_sharded_channels, struct rig *r)
+TEST_ON(a_server_says_whether_it_has_sharded_channels, struct rig *r)
 {
     static const char *const refusals[] = {"-NOPERM no right\r\n", "-ERR unknown command\r\n"};
     static const char *const elsewhere[] = {":0\r\n", "-MOVED 1 127.0.0.1:7000\r\n", "-CLUSTERDOWN no\r\n"};
@@ -262,7 +262,7 @@ static bool tells_of_disk(struct rig *r, const char *version)
 }
 
 /* Before 7.0.5 a client was told of what its own scripts change, whatever it asked for. */
-UNIT_TEST_ON(a_server_tracks_keys_from_a_version_on, struct rig *r)
+TEST_ON(a_server_tracks_keys_from_a_version_on, struct rig *r)
 {
     static const char *const good[] = {"7.0.5", "7.0.15", "7.1",         "7.2.4",
                                        "8.0.0", "10.0.1", "255.255.255", "7.0.5-rc1"};
@@ -276,7 +276,7 @@ UNIT_TEST_ON(a_server_tracks_keys_from_a_version_on, struct rig *r)
     assert_false(tracks_keys(r, NULL));
 }
 
-UNIT_TEST_ON(a_server_that_does_not_say_its_version_tracks_nothing, struct rig *r)
+TEST_ON(a_server_that_does_not_say_its_version_tracks_nothing, struct rig *r)
 {
     assert_true(tracks_keys(r, "8.0.0"));
     fake_redis_answer(r->fake, "INFO", "-NOPERM no right\r\n");
@@ -285,7 +285,7 @@ UNIT_TEST_ON(a_server_that_does_not_say_its_version_tracks_nothing, struct rig *
     dibs__link_free(link);
 }
 
-UNIT_TEST(a_server_tells_parted_keys_from_a_version_on)
+TEST(a_server_tells_parted_keys_from_a_version_on)
 {
     static const struct {
         const char *version;
@@ -300,7 +300,7 @@ UNIT_TEST(a_server_tells_parted_keys_from_a_version_on)
 }
 
 /* Before 7.2 there is no WAITAOF; some later versions answer it too early. */
-UNIT_TEST_ON(a_server_tells_of_its_disk_in_some_versions, struct rig *r)
+TEST_ON(a_server_tells_of_its_disk_in_some_versions, struct rig *r)
 {
     static const char *const good[] = {
         "7.2.0", "7.2.11", "7.4.3", "7.4.10", "8.0.0", "8.0.2", "7.2.4\r\nserver_name:valkey\r\nvalkey_version:7.2.8"};
@@ -322,7 +322,7 @@ UNIT_TEST_ON(a_server_tells_of_its_disk_in_some_versions, struct rig *r)
 }
 
 /* A command that deletes a key by its value came with Valkey 9.0 and Redis 8.4, under two names. */
-UNIT_TEST_ON(a_server_deletes_by_value_in_some_versions, struct rig *r)
+TEST_ON(a_server_deletes_by_value_in_some_versions, struct rig *r)
 {
     static const struct {
         const char *version;
@@ -344,4 +344,4 @@ UNIT_TEST_ON(a_server_deletes_by_value_in_some_versions, struct rig *r)
     }
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

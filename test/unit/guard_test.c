@@ -26,7 +26,7 @@ static uint32_t count_of(dibs_runtime *rt, const char *name)
     return hold.count;
 }
 
-UNIT_TEST_ON(a_guard_unlocks_at_the_end_of_its_block, dibs_runtime *rt)
+TEST_ON(a_guard_unlocks_at_the_end_of_its_block, dibs_runtime *rt)
 {
     {
         DIBS_GUARD(rt, "a", first);
@@ -62,13 +62,13 @@ end:
     return (int)(count_of(rt, "a") + count_of(rt, "b") + count_of(rt, "c"));
 }
 
-UNIT_TEST(a_guard_unlocks_when_its_block_is_left)
+TEST(a_guard_unlocks_when_its_block_is_left)
 {
     assert_int_equal(1, leaves_early(*state)); /* the value is computed before the last guard ends */
     assert_int_equal(0, count_of(*state, "a") + count_of(*state, "b") + count_of(*state, "c"));
 }
 
-UNIT_TEST_ON(a_guard_that_got_no_lock_unlocks_nothing, dibs_runtime *rt)
+TEST_ON(a_guard_that_got_no_lock_unlocks_nothing, dibs_runtime *rt)
 {
     assert_status(DIBS_OK, dibs_lock(rt, "a"));
     {
@@ -86,7 +86,7 @@ UNIT_TEST_ON(a_guard_that_got_no_lock_unlocks_nothing, dibs_runtime *rt)
     assert_int_equal(1, count_of(rt, "a"));
 }
 
-UNIT_TEST_ON(a_guard_keeps_the_name_that_it_locked, dibs_runtime *rt)
+TEST_ON(a_guard_keeps_the_name_that_it_locked, dibs_runtime *rt)
 {
     char name[DIBS_NAME_MAX + 1] = {0};
 
@@ -102,7 +102,7 @@ UNIT_TEST_ON(a_guard_keeps_the_name_that_it_locked, dibs_runtime *rt)
     assert_int_equal(0, count_of(rt, name));
 }
 
-UNIT_TEST_ON(a_guard_may_be_ended_once, dibs_runtime *rt)
+TEST_ON(a_guard_may_be_ended_once, dibs_runtime *rt)
 {
     assert_status(DIBS_OK, dibs_lock(rt, "a"));
     {
@@ -115,7 +115,7 @@ UNIT_TEST_ON(a_guard_may_be_ended_once, dibs_runtime *rt)
     assert_int_equal(1, count_of(rt, "a"));
 }
 
-UNIT_TEST_ON(a_guard_that_is_ended_tells_of_a_loss, dibs_runtime *rt)
+TEST_ON(a_guard_that_is_ended_tells_of_a_loss, dibs_runtime *rt)
 {
     const dibs_lock_options options = {.lease_ms = 20, .flags = DIBS_FIXED_LEASE};
     dibs_status status;
@@ -137,7 +137,7 @@ static dibs_runtime *evaluated(dibs_runtime *rt, int *count)
     return rt;
 }
 
-UNIT_TEST(a_guard_evaluates_its_arguments_once)
+TEST(a_guard_evaluates_its_arguments_once)
 {
     int runtimes = 0, names = 0;
 
@@ -149,4 +149,4 @@ UNIT_TEST(a_guard_evaluates_its_arguments_once)
     assert_int_equal(1, names);
 }
 
-UNIT_TESTS(opens, closes)
+TESTS(opens, closes)

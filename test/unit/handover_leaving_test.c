@@ -3,7 +3,7 @@
 #include "unit/handover_setup.h"
 
 /* The lease is reserved for the first waiter, whose time ends before its thread runs. */
-UNIT_TEST_ON(a_waiter_out_of_time_takes_a_lease_parked_for_it, stage *s)
+TEST_ON(a_waiter_out_of_time_takes_a_lease_parked_for_it, stage *s)
 {
     stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -27,7 +27,7 @@ UNIT_TEST_ON(a_waiter_out_of_time_takes_a_lease_parked_for_it, stage *s)
  * A running thread takes the lease that is reserved for the first waiter, which then runs out of time. The second
  * waiter gets the lease next, or else the store.
  */
-UNIT_TEST_ON(a_waiter_out_of_time_leaves_the_lease_to_the_next, stage *s)
+TEST_ON(a_waiter_out_of_time_leaves_the_lease_to_the_next, stage *s)
 {
     stage_open(s, LEASE);
     for (int others = 0; others < 2; others++) {
@@ -51,7 +51,7 @@ UNIT_TEST_ON(a_waiter_out_of_time_leaves_the_lease_to_the_next, stage *s)
 }
 
 /* A lease that was handed to a thread belongs to it, even if the runtime is closed before the thread runs. */
-UNIT_TEST_ON(a_shutdown_as_the_lease_is_handed_over_strands_nothing, stage *s)
+TEST_ON(a_shutdown_as_the_lease_is_handed_over_strands_nothing, stage *s)
 {
     static const int64_t waits[] = {0, LONG};
 
@@ -79,7 +79,7 @@ static void close_in_actor(void *arg)
     dibs_close(((stage *)arg)->rt);
 }
 
-UNIT_TEST_ON(a_close_as_the_lease_is_handed_over_strands_nothing, stage *s)
+TEST_ON(a_close_as_the_lease_is_handed_over_strands_nothing, stage *s)
 {
     static const int64_t waits[] = {0, LONG};
 
@@ -118,7 +118,7 @@ static actor *one_that_was_asked_for(stage *s)
     return first;
 }
 
-UNIT_TEST_ON(a_shutdown_gives_back_what_was_asked_for_a_waiter, stage *s)
+TEST_ON(a_shutdown_gives_back_what_was_asked_for_a_waiter, stage *s)
 {
     actor *first = one_that_was_asked_for(s);
 
@@ -130,7 +130,7 @@ UNIT_TEST_ON(a_shutdown_gives_back_what_was_asked_for_a_waiter, stage *s)
 }
 
 /* The granted lease is over by then, and the store has not answered for that long: this is no outage. */
-UNIT_TEST_ON(a_waiter_too_late_for_what_was_asked_for_it_asks_again, stage *s)
+TEST_ON(a_waiter_too_late_for_what_was_asked_for_it_asks_again, stage *s)
 {
     actor *first = one_that_was_asked_for(s);
 
@@ -142,4 +142,4 @@ UNIT_TEST_ON(a_waiter_too_late_for_what_was_asked_for_it_asks_again, stage *s)
     expect_nothing_left(s);
 }
 
-UNIT_TESTS(setup, stage_teardown)
+TESTS(setup, stage_teardown)

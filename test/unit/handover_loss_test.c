@@ -14,7 +14,7 @@ static void expect_no_loss_told(stage *s)
     assert_int_equal(events_count(&s->events, DIBS_EVENT_LOST, NULL), 0);
 }
 
-UNIT_TEST_ON(a_loss_after_the_hand_over_is_told_to_the_new_holder, stage *s)
+TEST_ON(a_loss_after_the_hand_over_is_told_to_the_new_holder, stage *s)
 {
     s->settings.handoff_ms = FOR_LONG;
     stage_open(s, LEASE);
@@ -46,7 +46,7 @@ UNIT_TEST_ON(a_loss_after_the_hand_over_is_told_to_the_new_holder, stage *s)
 }
 
 /* The lease is lost while it is reserved for a waiter that does not run: no thread is told that it holds the lock. */
-UNIT_TEST_ON(a_loss_while_the_lease_is_parked_is_told_to_nobody, stage *s)
+TEST_ON(a_loss_while_the_lease_is_parked_is_told_to_nobody, stage *s)
 {
     s->settings.handoff_ms = FOR_LONG;
     stage_open(s, LEASE);
@@ -71,7 +71,7 @@ UNIT_TEST_ON(a_loss_while_the_lease_is_parked_is_told_to_nobody, stage *s)
 }
 
 /* As above, but the lease had been given to the first waiter already, and the second has the turn by then. */
-UNIT_TEST_ON(a_lease_that_was_lost_before_its_new_holder_ran_is_not_held, stage *s)
+TEST_ON(a_lease_that_was_lost_before_its_new_holder_ran_is_not_held, stage *s)
 {
     s->settings.handoff_ms = FOR_LONG;
     stage_open(s, LEASE);
@@ -97,7 +97,7 @@ UNIT_TEST_ON(a_lease_that_was_lost_before_its_new_holder_ran_is_not_held, stage 
 }
 
 /* The clock jumps past the deadline of the lease, and the waiter runs at the same time as the scheduler. */
-UNIT_TEST_ON(a_parked_lease_that_ended_while_the_machine_stopped_is_not_taken, stage *s)
+TEST_ON(a_parked_lease_that_ended_while_the_machine_stopped_is_not_taken, stage *s)
 {
     static const int64_t waits[] = {0, LONG};
 
@@ -150,7 +150,7 @@ static void lose(stage *s)
     stage_advance(s, MS(LEASE) / 3);
 }
 
-UNIT_TEST_ON(a_kept_lease_that_was_lost_before_its_new_holder_ran_is_not_held, stage *s)
+TEST_ON(a_kept_lease_that_was_lost_before_its_new_holder_ran_is_not_held, stage *s)
 {
     struct dibs__waiter turn = {.name = "a", .name_size = 1, .wish.lease_ms = LEASE, .one_try = true};
 
@@ -166,7 +166,7 @@ UNIT_TEST_ON(a_kept_lease_that_was_lost_before_its_new_holder_ran_is_not_held, s
     expect_no_loss_told(s);
 }
 
-UNIT_TEST_ON(a_kept_lease_that_is_lost_after_it_was_taken_is_told_to_its_holder, stage *s)
+TEST_ON(a_kept_lease_that_is_lost_after_it_was_taken_is_told_to_its_holder, stage *s)
 {
     keep(s);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -178,7 +178,7 @@ UNIT_TEST_ON(a_kept_lease_that_is_lost_after_it_was_taken_is_told_to_its_holder,
     assert_status(DIBS_LOST, dibs_unlock(s->rt, "a"));
 }
 
-UNIT_TEST_ON(a_kept_lease_that_is_lost_is_told_to_nobody, stage *s)
+TEST_ON(a_kept_lease_that_is_lost_is_told_to_nobody, stage *s)
 {
     keep(s);
     faults_renewal(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
@@ -188,7 +188,7 @@ UNIT_TEST_ON(a_kept_lease_that_is_lost_is_told_to_nobody, stage *s)
     expect_no_loss_told(s);
 }
 
-UNIT_TEST_ON(a_thread_that_ends_with_a_handed_over_lease_leaves_an_orphan, stage *s)
+TEST_ON(a_thread_that_ends_with_a_handed_over_lease_leaves_an_orphan, stage *s)
 {
     static void (*const ends[])(actor *) = {actor_end, actor_exit, actor_cancel};
 
@@ -221,7 +221,7 @@ static void tell_event(struct dibs__wait_event *event)
 }
 
 /* A cancel tells its call once, so the call must not begin to wait again when it finds that the lease has ended. */
-UNIT_TEST_ON(a_cancelled_call_does_not_wait_again_for_a_lease_that_came_too_late, stage *s)
+TEST_ON(a_cancelled_call_does_not_wait_again_for_a_lease_that_came_too_late, stage *s)
 {
     const struct dibs__wish wish = {.wait_ms = FOREVER, .lease_ms = LEASE};
     struct dibs__error error;
@@ -244,4 +244,4 @@ UNIT_TEST_ON(a_cancelled_call_does_not_wait_again_for_a_lease_that_came_too_late
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
 }
 
-UNIT_TESTS(setup, stage_teardown)
+TESTS(setup, stage_teardown)

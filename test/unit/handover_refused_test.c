@@ -41,7 +41,7 @@ static void expect_not_handed_over(stage *s, const dibs_lock_options *wanted, bo
     expect_nothing_left(s);
 }
 
-UNIT_TEST_ON(a_lease_with_other_options_is_not_handed_over, stage *s)
+TEST_ON(a_lease_with_other_options_is_not_handed_over, stage *s)
 {
     static const dibs_lock_options the_default = {.lease_ms = LEASE},
                                    fixed_fair = {.flags = DIBS_FIXED_LEASE | DIBS_FAIR};
@@ -72,7 +72,7 @@ UNIT_TEST_ON(a_lease_with_other_options_is_not_handed_over, stage *s)
     unlock_and_end(next, s->rt);
 }
 
-UNIT_TEST_ON(no_lease_is_handed_over_where_that_is_switched_off, stage *s)
+TEST_ON(no_lease_is_handed_over_where_that_is_switched_off, stage *s)
 {
     s->settings.handoff_ms = DIBS_NO_HANDOFF;
     stage_open(s, LEASE);
@@ -80,7 +80,7 @@ UNIT_TEST_ON(no_lease_is_handed_over_where_that_is_switched_off, stage *s)
     expect_not_handed_over(s, NULL, false);
 }
 
-UNIT_TEST_ON(an_extended_lease_is_not_handed_over, stage *s)
+TEST_ON(an_extended_lease_is_not_handed_over, stage *s)
 {
     static const uint32_t leases[] = {60000, LEASE, 29000};
 
@@ -101,7 +101,7 @@ static void extend_in_actor(void *arg)
 }
 
 /* The answer to the extension could make the lease longer or shorter than its next holder wants. */
-UNIT_TEST_ON(a_lease_with_an_extension_in_flight_is_not_handed_over, stage *s)
+TEST_ON(a_lease_with_an_extension_in_flight_is_not_handed_over, stage *s)
 {
     struct call_with call = {NULL, NULL, DIBS_CLOSED};
     actor *holder = actor_start();
@@ -130,7 +130,7 @@ UNIT_TEST_ON(a_lease_with_an_extension_in_flight_is_not_handed_over, stage *s)
 }
 
 /* Renewals get no answer: half of a lease is enough for handing over, less is not. */
-UNIT_TEST_ON(a_lease_more_than_half_over_is_not_handed_over, stage *s)
+TEST_ON(a_lease_more_than_half_over_is_not_handed_over, stage *s)
 {
     int64_t half = believed(LEASE) - MS(LEASE) / 2;
 
@@ -151,7 +151,7 @@ UNIT_TEST_ON(a_lease_more_than_half_over_is_not_handed_over, stage *s)
     expect_nothing_left(s);
 }
 
-UNIT_TEST_ON(a_renewed_lease_is_handed_over_as_often_as_wanted, stage *s)
+TEST_ON(a_renewed_lease_is_handed_over_as_often_as_wanted, stage *s)
 {
     s->settings.handoff_ms = FOR_LONG;
     stage_open(s, LEASE);
@@ -170,4 +170,4 @@ UNIT_TEST_ON(a_renewed_lease_is_handed_over_as_often_as_wanted, stage *s)
     expect_nothing_left(s);
 }
 
-UNIT_TESTS(setup, stage_teardown)
+TESTS(setup, stage_teardown)

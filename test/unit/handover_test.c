@@ -10,7 +10,7 @@
 /* ----------------------------------------------------------- within the time */
 
 /* Whether the waiter has waited for long or not. */
-UNIT_TEST_ON(an_unlock_for_a_waiter_here_does_not_touch_the_store, stage *s)
+TEST_ON(an_unlock_for_a_waiter_here_does_not_touch_the_store, stage *s)
 {
     static const int64_t waits[] = {0, MS(1), LONG, MS(HANDOFF) - 1};
     enum { COUNT = sizeof waits / sizeof waits[0] };
@@ -42,7 +42,7 @@ UNIT_TEST_ON(an_unlock_for_a_waiter_here_does_not_touch_the_store, stage *s)
 }
 
 /* All waiters get the lease in the order in which they came, each with the next fence. */
-UNIT_TEST_ON(a_lease_is_handed_through_the_whole_line, stage *s)
+TEST_ON(a_lease_is_handed_through_the_whole_line, stage *s)
 {
     enum { CROWD = 8 };
     actor *crowd[CROWD];
@@ -66,7 +66,7 @@ UNIT_TEST_ON(a_lease_is_handed_through_the_whole_line, stage *s)
     expect_nothing_left(s);
 }
 
-UNIT_TEST_ON(a_long_waiter_comes_before_a_running_thread, stage *s)
+TEST_ON(a_long_waiter_comes_before_a_running_thread, stage *s)
 {
     stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -82,7 +82,7 @@ UNIT_TEST_ON(a_long_waiter_comes_before_a_running_thread, stage *s)
     expect_nothing_left(s);
 }
 
-UNIT_TEST_ON(a_running_thread_comes_before_a_new_waiter, stage *s)
+TEST_ON(a_running_thread_comes_before_a_new_waiter, stage *s)
 {
     stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -108,7 +108,7 @@ UNIT_TEST_ON(a_running_thread_comes_before_a_new_waiter, stage *s)
     expect_nothing_left(s);
 }
 
-UNIT_TEST_ON(a_parked_lease_is_not_for_waiters_with_other_options, stage *s)
+TEST_ON(a_parked_lease_is_not_for_waiters_with_other_options, stage *s)
 {
     stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -127,7 +127,7 @@ UNIT_TEST_ON(a_parked_lease_is_not_for_waiters_with_other_options, stage *s)
 /* ------------------------------------------------------------ after the time */
 
 /* handoff_ms counts from the grant by the store, not from the last hand-over. */
-UNIT_TEST_ON(after_handoff_ms_the_unlock_goes_through_the_store, stage *s)
+TEST_ON(after_handoff_ms_the_unlock_goes_through_the_store, stage *s)
 {
     dibs_owner before, after;
 
@@ -170,7 +170,7 @@ static bool one_is_back(void *arg)
 }
 
 /* The threads of one process hand the lease over for as long as they may, each in its critical section for 3 ms. */
-UNIT_TEST_ON(others_wait_for_handoff_ms_and_one_critical_section, stage *s)
+TEST_ON(others_wait_for_handoff_ms_and_one_critical_section, stage *s)
 {
     enum { CROWD = 3, SECTION = 3 };
     actor *crowd[CROWD], *stranger = actor_start();
@@ -253,7 +253,7 @@ static void run_relay(void *arg)
     }
 }
 
-UNIT_TEST_ON(a_grant_is_good_for_1023_hand_overs, stage *s)
+TEST_ON(a_grant_is_good_for_1023_hand_overs, stage *s)
 {
     static struct relay relay;
     actor *runners[2] = {actor_start(), actor_start()};
@@ -349,7 +349,7 @@ static void expect_all_kinds_of_outcomes(dibs_runtime *rt, uint64_t *acquired)
     assert_int_equal(stats.lost, 0);
 }
 
-UNIT_TEST_WITH(many_threads_with_short_waits_strand_no_lease, NULL, NULL, void *none)
+TEST_WITH(many_threads_with_short_waits_strand_no_lease, NULL, NULL, void *none)
 {
     const char *url = "mem:contest";
     const dibs_config config = {.urls = &url, .url_count = 1, .handoff_ms = 2, .lease_ms = LONG_LEASE_MS};
@@ -381,4 +381,4 @@ UNIT_TEST_WITH(many_threads_with_short_waits_strand_no_lease, NULL, NULL, void *
     }
 }
 
-UNIT_TESTS(setup, stage_teardown)
+TESTS(setup, stage_teardown)

@@ -38,7 +38,7 @@ static unsigned most_at_one_place(size_t size, size_t at, unsigned shift)
 }
 
 /* Of 10,000 balls in 32,768 bins the fullest has five or six; ten would come once in ten million times. */
-UNIT_TEST(similar_names_have_different_hashes)
+TEST(similar_names_have_different_hashes)
 {
     static const size_t sizes[] = {6, 7, 8, 9, 11, 12, 15, 16, 17, 24, 31, 64, 100, 512};
 
@@ -51,7 +51,7 @@ UNIT_TEST(similar_names_have_different_hashes)
             }
 }
 
-UNIT_TEST(every_bit_of_a_name_counts)
+TEST(every_bit_of_a_name_counts)
 {
     char name[80], other[80];
 
@@ -65,7 +65,7 @@ UNIT_TEST(every_bit_of_a_name_counts)
         }
 }
 
-UNIT_TEST(the_size_of_a_name_counts)
+TEST(the_size_of_a_name_counts)
 {
     static const char zeros[64];
 
@@ -75,7 +75,7 @@ UNIT_TEST(the_size_of_a_name_counts)
 }
 
 /* In memory that ends with the bytes, so that AddressSanitizer and valgrind notice what is read behind them. */
-UNIT_TEST(equal_bytes_compare_equal)
+TEST(equal_bytes_compare_equal)
 {
     for (size_t size = 0; size <= 80; size++) {
         char *one = malloc(size + !size), *other = malloc(size + !size);
@@ -94,4 +94,4 @@ UNIT_TEST(equal_bytes_compare_equal)
     }
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

@@ -42,7 +42,7 @@ static size_t way_along_right(const struct dibs__heap *heap)
     return way;
 }
 
-UNIT_TEST(the_earliest_comes_first)
+TEST(the_earliest_comes_first)
 {
     static struct dibs__heap_node nodes[COUNT];
     struct dibs__heap heap = {.first = NULL};
@@ -54,7 +54,7 @@ UNIT_TEST(the_earliest_comes_first)
 }
 
 /* Whatever is removed and added again, in whatever order. */
-UNIT_TEST(few_nodes_are_looked_at)
+TEST(few_nodes_are_looked_at)
 {
     static struct dibs__heap_node nodes[COUNT];
     struct dibs__heap heap = {.first = NULL};
@@ -74,7 +74,7 @@ UNIT_TEST(few_nodes_are_looked_at)
     assert_int_equal(expect_order(&heap), COUNT);
 }
 
-UNIT_TEST(another_node_takes_the_place_of_any)
+TEST(another_node_takes_the_place_of_any)
 {
     static struct dibs__heap_node nodes[COUNT], others[COUNT];
     struct dibs__heap heap = {.first = NULL};
@@ -90,7 +90,7 @@ UNIT_TEST(another_node_takes_the_place_of_any)
     assert_int_equal(expect_order(&heap), COUNT);
 }
 
-UNIT_TEST(a_walk_meets_each_node_once)
+TEST(a_walk_meets_each_node_once)
 {
     static struct dibs__heap_node nodes[COUNT];
     bool met[COUNT] = {false};
@@ -107,4 +107,4 @@ UNIT_TEST(a_walk_meets_each_node_once)
     assert_int_equal(count, COUNT);
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

@@ -45,7 +45,7 @@ static void a_task_is_not_entered_without_memory(dibs_runtime *rt)
     dibs_task_free(entering.task);
 }
 
-UNIT_TEST(holds_report_that_no_thread_key_is_left)
+TEST(holds_report_that_no_thread_key_is_left)
 {
     enum { MOST = 4096 };
     static pthread_key_t keys[MOST];
@@ -77,4 +77,4 @@ UNIT_TEST(holds_report_that_no_thread_key_is_left)
     }
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

@@ -55,7 +55,7 @@ static void take_out(uint64_t runtime, const char *name)
     dibs__lease_unref(dibs__holds_remove(dibs__holds_here(hold->lease->runtime), hold));
 }
 
-UNIT_TEST(a_hold_is_found_by_runtime_and_name)
+TEST(a_hold_is_found_by_runtime_and_name)
 {
     struct dibs__hold *hold = add(1, "a");
 
@@ -88,7 +88,7 @@ static void expect_last(uint64_t runtime, const char *name)
     assert_ptr_equal(find_last(runtime, name), hold);
 }
 
-UNIT_TEST(the_last_hold_is_found_by_its_name_alone)
+TEST(the_last_hold_is_found_by_its_name_alone)
 {
     char name[8] = "ab";
 
@@ -114,7 +114,7 @@ UNIT_TEST(the_last_hold_is_found_by_its_name_alone)
     assert_null(find_last(1, "ac"));
 }
 
-UNIT_TEST(the_last_hold_is_right_while_the_table_grows_and_shrinks)
+TEST(the_last_hold_is_right_while_the_table_grows_and_shrinks)
 {
     char name[16];
 
@@ -148,7 +148,7 @@ static void drop_all(uint64_t runtime)
     }
 }
 
-UNIT_TEST(a_walk_looks_at_each_hold_once)
+TEST(a_walk_looks_at_each_hold_once)
 {
     static const struct {
         uint64_t runtime;
@@ -194,7 +194,7 @@ static void compare_with_model(const bool *held, unsigned names)
     }
 }
 
-UNIT_TEST(the_table_agrees_with_a_model_in_random_order)
+TEST(the_table_agrees_with_a_model_in_random_order)
 {
     static const unsigned sizes[] = {3,  8,   9,   16,
                                      17, 100, 1000}; /* around the sizes at which the index is made and freed */
@@ -237,7 +237,7 @@ static unsigned place_of(unsigned order, unsigned i)
     }
 }
 
-UNIT_TEST(ten_thousand_holds_come_and_go)
+TEST(ten_thousand_holds_come_and_go)
 {
     char name[16];
 
@@ -265,7 +265,7 @@ static size_t memory_in_use(void)
     return info.uordblks + info.hblkhd;
 }
 
-UNIT_TEST(the_memory_of_holds_is_freed_with_them)
+TEST(the_memory_of_holds_is_freed_with_them)
 {
     size_t before = memory_in_use();
     char name[16];
@@ -299,7 +299,7 @@ static void hold_three(void *arg)
     add(2, "a");
 }
 
-UNIT_TEST(the_holds_of_a_thread_that_ends_are_orphaned)
+TEST(the_holds_of_a_thread_that_ends_are_orphaned)
 {
     unsigned before = atomic_load(&orphaned_count);
     actor *thread = actor_start();
@@ -318,7 +318,7 @@ static void add_and_take_out(void *arg)
     take_out(1, "a");
 }
 
-UNIT_TEST(a_thread_that_holds_nothing_orphans_nothing)
+TEST(a_thread_that_holds_nothing_orphans_nothing)
 {
     unsigned before = atomic_load(&orphaned_count);
     actor *thread = actor_start();
@@ -337,7 +337,7 @@ static void reserve_only(void *arg)
  * A thread that tried a lock, did not get it and ended must leave nothing behind: a leak would grow with the number of
  * threads.
  */
-UNIT_TEST(a_thread_that_reserved_without_a_hold_leaves_no_memory)
+TEST(a_thread_that_reserved_without_a_hold_leaves_no_memory)
 {
 #ifdef CAN_MEASURE_MEMORY
     enum { THREADS = 200 };
@@ -358,4 +358,4 @@ UNIT_TEST(a_thread_that_reserved_without_a_hold_leaves_no_memory)
 #endif
 }
 
-UNIT_TESTS_OF(NULL, NULL, setup, NULL)
+TESTS_OF(NULL, NULL, setup, NULL)

@@ -74,15 +74,15 @@ static void unlock_all(dibs_runtime *rt)
     dibs_unlock_all(rt);
 }
 
-UNIT_TEST(unlocking_all_is_linear)
+TEST(unlocking_all_is_linear)
 {
     expect_linear(unlock_all);
 }
 
 /* What the closing thread held is forgotten. */
-UNIT_TEST(closing_is_linear)
+TEST(closing_is_linear)
 {
     expect_linear(dibs_close);
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

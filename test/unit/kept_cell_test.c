@@ -5,7 +5,7 @@
 
 /* -------------------------------------------------------------------------- taken again */
 
-UNIT_TEST_ON(a_kept_lease_is_taken_again_with_the_next_fence, struct keeping *k)
+TEST_ON(a_kept_lease_is_taken_again_with_the_next_fence, struct keeping *k)
 {
     struct dibs__lease *lease = keep(k, "a");
     uint64_t fence = dibs__lease_fence(lease);
@@ -23,7 +23,7 @@ UNIT_TEST_ON(a_kept_lease_is_taken_again_with_the_next_fence, struct keeping *k)
     drop(k, "a");
 }
 
-UNIT_TEST_ON(a_kept_lease_that_does_not_fit_is_given_back, struct keeping *k)
+TEST_ON(a_kept_lease_that_does_not_fit_is_given_back, struct keeping *k)
 {
     struct dibs__lease *lease = keep(k, "a");
 
@@ -31,7 +31,7 @@ UNIT_TEST_ON(a_kept_lease_that_does_not_fit_is_given_back, struct keeping *k)
 }
 
 /* The store told of the lock before all that were kept were given back: it may not tell any more. */
-UNIT_TEST_ON(what_was_given_back_meanwhile_is_not_kept, struct keeping *k)
+TEST_ON(what_was_given_back_meanwhile_is_not_kept, struct keeping *k)
 {
     struct dibs__lease *lease = keep(k, "a");
 
@@ -43,7 +43,7 @@ UNIT_TEST_ON(what_was_given_back_meanwhile_is_not_kept, struct keeping *k)
     drop(k, "a");
 }
 
-UNIT_TEST_ON(a_kept_lease_of_which_less_than_half_is_left_is_given_back, struct keeping *k)
+TEST_ON(a_kept_lease_of_which_less_than_half_is_left_is_given_back, struct keeping *k)
 {
     struct dibs__lease *lease = keep(k, "a");
 
@@ -57,7 +57,7 @@ UNIT_TEST_ON(a_kept_lease_of_which_less_than_half_is_left_is_given_back, struct 
 
 /* So that a client which only looks now and then finds the lock free. */
 
-UNIT_TEST_ON(a_lease_is_not_kept_beyond_twenty_times_keep, struct keeping *k)
+TEST_ON(a_lease_is_not_kept_beyond_twenty_times_keep, struct keeping *k)
 {
     struct dibs__lease *lease = keep(k, "a");
 
@@ -75,7 +75,7 @@ UNIT_TEST_ON(a_lease_is_not_kept_beyond_twenty_times_keep, struct keeping *k)
     drop(k, "a");
 }
 
-UNIT_TEST_ON(the_next_user_says_so_where_the_store_was_told_that_nobody_uses_the_lease, struct keeping *k)
+TEST_ON(the_next_user_says_so_where_the_store_was_told_that_nobody_uses_the_lease, struct keeping *k)
 {
     struct dibs__lease *lease = keep(k, "a");
     bool tells;
@@ -92,7 +92,7 @@ UNIT_TEST_ON(the_next_user_says_so_where_the_store_was_told_that_nobody_uses_the
     drop(k, "a");
 }
 
-UNIT_TEST_ON(more_fences_are_asked_for_before_they_are_used_up, struct keeping *k)
+TEST_ON(more_fences_are_asked_for_before_they_are_used_up, struct keeping *k)
 {
     struct dibs__lease *lease = keep(k, "a");
 
@@ -114,7 +114,7 @@ UNIT_TEST_ON(more_fences_are_asked_for_before_they_are_used_up, struct keeping *
 
 /* -------------------------------------------------------------------------- given back */
 
-UNIT_TEST_ON(an_unused_lease_is_told_to_be_kept_and_then_given_back, struct keeping *k)
+TEST_ON(an_unused_lease_is_told_to_be_kept_and_then_given_back, struct keeping *k)
 {
     struct dibs__lease *lease = keep(k, "a");
     bool tells;
@@ -132,7 +132,7 @@ UNIT_TEST_ON(an_unused_lease_is_told_to_be_kept_and_then_given_back, struct keep
     dibs__lease_unref(lease);
 }
 
-UNIT_TEST_ON(a_lease_that_is_kept_for_less_than_five_ms_is_looked_at_then, struct keeping *k)
+TEST_ON(a_lease_that_is_kept_for_less_than_five_ms_is_looked_at_then, struct keeping *k)
 {
     bool tells;
 
@@ -146,8 +146,7 @@ UNIT_TEST_ON(a_lease_that_is_kept_for_less_than_five_ms_is_looked_at_then, struc
 
 /* Whoever asks for it may have recalled it unheard. */
 
-UNIT_TEST_ON(the_store_is_asked_now_and_then_whether_others_want_a_lease_that_is_used_again_and_again,
-             struct keeping *k)
+TEST_ON(the_store_is_asked_now_and_then_whether_others_want_a_lease_that_is_used_again_and_again, struct keeping *k)
 {
     struct dibs__lease *lease = keep(k, "a");
     unsigned asked = 0;
@@ -173,7 +172,7 @@ UNIT_TEST_ON(the_store_is_asked_now_and_then_whether_others_want_a_lease_that_is
     drop(k, "a");
 }
 
-UNIT_TEST_ON(a_lost_lease_is_not_kept_any_more, struct keeping *k)
+TEST_ON(a_lost_lease_is_not_kept_any_more, struct keeping *k)
 {
     struct dibs__lease *lease = keep(k, "a");
 
@@ -184,4 +183,4 @@ UNIT_TEST_ON(a_lost_lease_is_not_kept_any_more, struct keeping *k)
     dibs__lease_unref(lease);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

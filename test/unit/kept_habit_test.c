@@ -6,7 +6,7 @@
 
 /* -------------------------------------------------------------------------- what is kept */
 
-UNIT_TEST_ON(the_lease_of_the_fourth_lock_in_a_row_is_kept, struct keeping *k)
+TEST_ON(the_lease_of_the_fourth_lock_in_a_row_is_kept, struct keeping *k)
 {
     make_a_habit(k, "a");
     assert_true(use(k, "a"));
@@ -15,7 +15,7 @@ UNIT_TEST_ON(the_lease_of_the_fourth_lock_in_a_row_is_kept, struct keeping *k)
     drop(k, "a");
 }
 
-UNIT_TEST_ON(a_lock_that_had_to_be_waited_for_ends_the_row, struct keeping *k)
+TEST_ON(a_lock_that_had_to_be_waited_for_ends_the_row, struct keeping *k)
 {
     make_a_habit(k, "a");
     assert_false(use_as(k, "a", LEASE_MS, true)); /* though its token says that it may be kept */
@@ -24,7 +24,7 @@ UNIT_TEST_ON(a_lock_that_had_to_be_waited_for_ends_the_row, struct keeping *k)
     drop(k, "a");
 }
 
-UNIT_TEST_ON(an_extended_lease_is_not_kept, struct keeping *k)
+TEST_ON(an_extended_lease_is_not_kept, struct keeping *k)
 {
     struct dibs__lease *lease = hold(k, "a");
 
@@ -32,7 +32,7 @@ UNIT_TEST_ON(an_extended_lease_is_not_kept, struct keeping *k)
     assert_false(unlock(k, lease));
 }
 
-UNIT_TEST_ON(no_lease_is_kept_while_the_store_recalls_none, struct keeping *k)
+TEST_ON(no_lease_is_kept_while_the_store_recalls_none, struct keeping *k)
 {
     struct dibs__lease *lease = hold(k, "a");
 
@@ -46,7 +46,7 @@ UNIT_TEST_ON(no_lease_is_kept_while_the_store_recalls_none, struct keeping *k)
 }
 
 /* Of the length that it has while it is kept. */
-UNIT_TEST_ON(a_lease_of_which_less_than_half_is_left_is_not_kept, struct keeping *k)
+TEST_ON(a_lease_of_which_less_than_half_is_left_is_not_kept, struct keeping *k)
 {
     static const struct {
         uint32_t lease_ms, half_ms;
@@ -65,7 +65,7 @@ UNIT_TEST_ON(a_lease_of_which_less_than_half_is_left_is_not_kept, struct keeping
         }
 }
 
-UNIT_TEST_ON(names_are_remembered_each_for_itself, struct keeping *k)
+TEST_ON(names_are_remembered_each_for_itself, struct keeping *k)
 {
     assert_false(use(k, "a"));
     assert_false(use(k, "b"));
@@ -82,7 +82,7 @@ UNIT_TEST_ON(names_are_remembered_each_for_itself, struct keeping *k)
 }
 
 /* Where two names fall to the same place, the one that was recalled is the one to remember. */
-UNIT_TEST_ON(a_recalled_name_is_not_forgotten_for_another, struct keeping *k)
+TEST_ON(a_recalled_name_is_not_forgotten_for_another, struct keeping *k)
 {
     struct dibs__lease *lease = keep(k, "a");
     unsigned number = 0;
@@ -103,7 +103,7 @@ UNIT_TEST_ON(a_recalled_name_is_not_forgotten_for_another, struct keeping *k)
 }
 
 /* Nor are the pauses of two such names: the place remembers the later of their ends. */
-UNIT_TEST_ON(a_pause_counts_though_the_place_belongs_to_another_name, struct keeping *k)
+TEST_ON(a_pause_counts_though_the_place_belongs_to_another_name, struct keeping *k)
 {
     struct dibs__lease *first = hold(k, "a");
     unsigned number = 0;
@@ -128,7 +128,7 @@ UNIT_TEST_ON(a_pause_counts_though_the_place_belongs_to_another_name, struct kee
     drop(k, other);
 }
 
-UNIT_TEST_ON(sixty_four_leases_of_a_shard_are_kept, struct keeping *k)
+TEST_ON(sixty_four_leases_of_a_shard_are_kept, struct keeping *k)
 {
     char names[MOST + 1][16], first[16];
     unsigned number = 0;
@@ -151,7 +151,7 @@ UNIT_TEST_ON(sixty_four_leases_of_a_shard_are_kept, struct keeping *k)
 
 /* -------------------------------------------------------------------------- what is not kept for a while */
 
-UNIT_TEST_ON(a_name_whose_lease_was_found_too_old_is_not_kept_for_a_while, struct keeping *k)
+TEST_ON(a_name_whose_lease_was_found_too_old_is_not_kept_for_a_while, struct keeping *k)
 {
     struct dibs__lease *lease = keep(k, "a");
 
@@ -165,7 +165,7 @@ UNIT_TEST_ON(a_name_whose_lease_was_found_too_old_is_not_kept_for_a_while, struc
     drop(k, "a");
 }
 
-UNIT_TEST_ON(the_longer_of_two_pauses_counts, struct keeping *k)
+TEST_ON(the_longer_of_two_pauses_counts, struct keeping *k)
 {
     bool tells;
 
@@ -182,7 +182,7 @@ UNIT_TEST_ON(the_longer_of_two_pauses_counts, struct keeping *k)
     drop(k, "a");
 }
 
-UNIT_TEST_ON(a_recalled_name_is_not_kept_for_a_while_that_doubles, struct keeping *k)
+TEST_ON(a_recalled_name_is_not_kept_for_a_while_that_doubles, struct keeping *k)
 {
     static const int pauses_ms[] = {100, 200, 400, 800, 1600, 3200, 6400, 10000, 10000};
 
@@ -204,7 +204,7 @@ UNIT_TEST_ON(a_recalled_name_is_not_kept_for_a_while_that_doubles, struct keepin
     drop(k, "a");
 }
 
-UNIT_TEST_ON(a_recalled_lease_in_use_is_not_kept_afterwards, struct keeping *k)
+TEST_ON(a_recalled_lease_in_use_is_not_kept_afterwards, struct keeping *k)
 {
     struct dibs__lease *lease = hold(k, "a");
     bool tells;
@@ -220,7 +220,7 @@ UNIT_TEST_ON(a_recalled_lease_in_use_is_not_kept_afterwards, struct keeping *k)
     drop(k, "a");
 }
 
-UNIT_TEST_ON(a_recall_that_comes_twice_is_one, struct keeping *k)
+TEST_ON(a_recall_that_comes_twice_is_one, struct keeping *k)
 {
     struct dibs__lease *lease = hold(k, "a");
     bool tells;
@@ -236,7 +236,7 @@ UNIT_TEST_ON(a_recall_that_comes_twice_is_one, struct keeping *k)
     drop(k, "a");
 }
 
-UNIT_TEST_ON(a_recall_ends_the_row, struct keeping *k)
+TEST_ON(a_recall_ends_the_row, struct keeping *k)
 {
     struct dibs__lease *lease = keep(k, "a");
     bool tells;
@@ -250,4 +250,4 @@ UNIT_TEST_ON(a_recall_ends_the_row, struct keeping *k)
     drop(k, "a");
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

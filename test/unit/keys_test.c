@@ -56,7 +56,7 @@ static bool splits(const char *prefix, const char *name)
     return dibs__key_splits(key.bytes);
 }
 
-UNIT_TEST(the_slot_function_is_that_of_redis)
+TEST(the_slot_function_is_that_of_redis)
 {
     assert_int_equal(crc16("123456789", 9), 0x31c3);
     assert_int_equal(slot_of("foo", 3), 12182);
@@ -64,7 +64,7 @@ UNIT_TEST(the_slot_function_is_that_of_redis)
     assert_true(slot_of("{}foo", 5) != 12182);
 }
 
-UNIT_TEST(documented_names_have_documented_keys)
+TEST(documented_names_have_documented_keys)
 {
     static const struct {
         const char *name;
@@ -82,7 +82,7 @@ UNIT_TEST(documented_names_have_documented_keys)
 }
 
 /* A prefix may contain the tag, or make that of the name ineffective. */
-UNIT_TEST(the_prefix_is_part_of_the_key)
+TEST(the_prefix_is_part_of_the_key)
 {
     assert_false(splits("{app}:", "a}b"));
     assert_true(share_a_slot("{app}:", "a}b"));
@@ -93,7 +93,7 @@ UNIT_TEST(the_prefix_is_part_of_the_key)
 }
 
 /* The probe lies with the lock that gave it its name, and is no key that a script touches. */
-UNIT_TEST(the_probe_has_a_key_of_its_own)
+TEST(the_probe_has_a_key_of_its_own)
 {
     static const struct {
         const char *prefix, *name, *key;
@@ -124,7 +124,7 @@ static const char *some_text(char out[16])
 }
 
 /* Two keys may have the same slot by chance: one pair in 16,384. */
-UNIT_TEST(names_whose_keys_are_in_two_slots_are_recognised)
+TEST(names_whose_keys_are_in_two_slots_are_recognised)
 {
     enum { NAMES = 100000 };
     unsigned apart = 0, by_chance = 0;
@@ -145,4 +145,4 @@ UNIT_TEST(names_whose_keys_are_in_two_slots_are_recognised)
     assert_true(apart > NAMES / 10 && apart < NAMES / 10 * 9);
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

@@ -17,7 +17,7 @@ static struct dibs__lease *lease_until(int64_t deadline)
     return lease;
 }
 
-UNIT_TEST(a_new_lease_is_not_granted)
+TEST(a_new_lease_is_not_granted)
 {
     struct dibs__lease *lease = dibs__lease_new(9, "name", 4, DIBS__TOKEN_MAX);
 
@@ -32,7 +32,7 @@ UNIT_TEST(a_new_lease_is_not_granted)
     dibs__lease_unref(NULL);
 }
 
-UNIT_TEST(the_deadline_is_one_percent_and_two_ms_early)
+TEST(the_deadline_is_one_percent_and_two_ms_early)
 {
     static const struct {
         uint32_t lease_ms;
@@ -50,7 +50,7 @@ UNIT_TEST(the_deadline_is_one_percent_and_two_ms_early)
         assert_int_equal(dibs__lease_deadline(START, rows[i].lease_ms) - START, rows[i].believed);
 }
 
-UNIT_TEST(a_lease_is_lost_at_its_deadline_for_ever)
+TEST(a_lease_is_lost_at_its_deadline_for_ever)
 {
     struct dibs__lease *lease = lease_until(START);
 
@@ -63,7 +63,7 @@ UNIT_TEST(a_lease_is_lost_at_its_deadline_for_ever)
     dibs__lease_unref(lease);
 }
 
-UNIT_TEST(a_lease_may_be_lost_before_its_deadline)
+TEST(a_lease_may_be_lost_before_its_deadline)
 {
     struct dibs__lease *lease = lease_until(START);
 
@@ -73,7 +73,7 @@ UNIT_TEST(a_lease_may_be_lost_before_its_deadline)
     dibs__lease_unref(lease);
 }
 
-UNIT_TEST(a_lease_can_be_moved_to_a_later_deadline)
+TEST(a_lease_can_be_moved_to_a_later_deadline)
 {
     static const struct {
         int64_t to;
@@ -97,7 +97,7 @@ UNIT_TEST(a_lease_can_be_moved_to_a_later_deadline)
     }
 }
 
-UNIT_TEST(the_remaining_time_is_rounded_down)
+TEST(the_remaining_time_is_rounded_down)
 {
     static const struct {
         int64_t before; /* ns before the deadline */
@@ -147,7 +147,7 @@ static void *look(void *arg)
 }
 
 /* A fence is below 2^63 as long as the store's is below 2^53, and rises with each hand-over and each grant. */
-UNIT_TEST(a_fence_combines_grant_and_hand_over)
+TEST(a_fence_combines_grant_and_hand_over)
 {
     static const uint64_t grants[] = {1, 1700000000000000, (UINT64_C(1) << 53) - 1};
     struct dibs__lease *lease = lease_until(START);
@@ -166,7 +166,7 @@ UNIT_TEST(a_fence_combines_grant_and_hand_over)
 }
 
 /* One thread wins, and from then on both agree: prolonged and good, or lost and not to be prolonged. */
-UNIT_TEST(a_renewal_races_with_the_deadline)
+TEST(a_renewal_races_with_the_deadline)
 {
     struct race race = {.lease = lease_until(START)};
     pthread_t threads[2];
@@ -203,7 +203,7 @@ static void *use_and_drop(void *arg)
     return NULL;
 }
 
-UNIT_TEST(the_last_reference_frees_a_lease)
+TEST(the_last_reference_frees_a_lease)
 {
     struct dibs__lease *lease = lease_until(START);
     pthread_t threads[4];
@@ -217,4 +217,4 @@ UNIT_TEST(the_last_reference_frees_a_lease)
         pthread_join(threads[i], NULL);
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

@@ -4,7 +4,7 @@
 
 /* ------------------------------------------------------------------- driving */
 
-UNIT_TEST(a_link_goes_on_after_a_deadline)
+TEST(a_link_goes_on_after_a_deadline)
 {
     struct rig *r = *state;
     int64_t until = dibs__after_ms(dibs__now(&dibs__system_clock), LIMIT_MS);
@@ -24,7 +24,7 @@ UNIT_TEST(a_link_goes_on_after_a_deadline)
 }
 
 /* A thread that sleeps for bytes leaves them in the socket until it takes them. */
-UNIT_TEST_ON(a_sleeping_reader_takes_nothing, struct rig *r)
+TEST_ON(a_sleeping_reader_takes_nothing, struct rig *r)
 {
     struct dibs__link *link = connected(r, NULL);
 
@@ -60,7 +60,7 @@ static uint64_t server_of(struct rig *r, const char *info_server, const char *in
 }
 
 /* The number tells a lease that a restart or a failover may have cost from one that was deleted. */
-UNIT_TEST_ON(another_server_has_another_number, struct rig *r)
+TEST_ON(another_server_has_another_number, struct rig *r)
 {
     uint64_t first = server_of(r, RUN(ID_A), REPLICATION(ID_A));
 
@@ -80,7 +80,7 @@ UNIT_TEST_ON(another_server_has_another_number, struct rig *r)
     assert_true(server_of(r, RUN(ID_A), REPLICATION(ID_A)) == first);
 }
 
-UNIT_TEST_ON(a_server_that_is_not_known_has_no_number, struct rig *r)
+TEST_ON(a_server_that_is_not_known_has_no_number, struct rig *r)
 {
     assert_true(server_of(r, "-NOPERM no right\r\n", REPLICATION(ID_A)) == 0);
     assert_true(server_of(r, "$13\r\nrun_id:short\n\r\n", REPLICATION(ID_A)) == 0);
@@ -99,22 +99,22 @@ static void expect_no_reply(struct rig *r, const char *prefix, const char *bytes
     assert_that(r->error.status == DIBS_STORE_ERROR, "%s: %s", bytes, r->error.detail);
 }
 
-UNIT_TEST_ON(a_huge_array_is_not_allocated, struct rig *r)
+TEST_ON(a_huge_array_is_not_allocated, struct rig *r)
 {
     expect_no_reply(r, "TIME", "*1000000000\r\n");
     expect_no_reply(r, "TIME", "*16385\r\n");
 }
 
-UNIT_TEST_ON(a_server_of_another_kind_is_reported, struct rig *r)
+TEST_ON(a_server_of_another_kind_is_reported, struct rig *r)
 {
     expect_no_reply(r, "CLIENT", "HTTP/1.1 400 Bad Request\r\n");
 }
 
-UNIT_TEST_ON(a_server_that_hangs_up_counts_as_absent, struct rig *r)
+TEST_ON(a_server_that_hangs_up_counts_as_absent, struct rig *r)
 {
     fake_redis_refuse(r->fake, true);
     assert_null(try_connect(r, NULL));
     assert_int_equal(r->error.status, DIBS_UNAVAILABLE);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

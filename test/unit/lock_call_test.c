@@ -38,7 +38,7 @@ static int teardown(void **state)
 }
 
 /* One thread can begin at several stores, and the servers work at the same time. */
-UNIT_TEST_ON(a_query_that_is_begun_is_sent, struct scene *scene)
+TEST_ON(a_query_that_is_begun_is_sent, struct scene *scene)
 {
     struct dibs__store *store = scene->seat.store;
     dibs_owner owner = {.held = false};
@@ -64,7 +64,7 @@ static dibs_status refuse(struct dibs__redis_store *store, struct dibs__lock_cal
 }
 
 /* Once for each common connection at most, and only where the connection broke and there is time. */
-UNIT_TEST(a_call_is_sent_again_as_often_as_there_are_connections)
+TEST(a_call_is_sent_again_as_often_as_there_are_connections)
 {
     static const struct dibs__lock_call_ops ops = {.send = refuse};
     static struct dibs__redirect moved = {.kind = DIBS__REDIRECT_MOVED};
@@ -95,7 +95,7 @@ UNIT_TEST(a_call_is_sent_again_as_often_as_there_are_connections)
 }
 
 /* Whoever finishes it may have to wait for the other node, so a thread that has other calls to finish leaves it. */
-UNIT_TEST_WITH(a_call_that_a_node_turned_away_is_not_over, NULL, NULL, void *none)
+TEST_WITH(a_call_that_a_node_turned_away_is_not_over, NULL, NULL, void *none)
 {
     fake_redis *node = fake_redis_start(true), *other = fake_redis_start(true);
     char map[100], moved[64], url[64];
@@ -126,7 +126,7 @@ UNIT_TEST_WITH(a_call_that_a_node_turned_away_is_not_over, NULL, NULL, void *non
 }
 
 #if CAN_FAIL
-UNIT_TEST_ON(a_call_without_memory_says_so, struct scene *scene)
+TEST_ON(a_call_without_memory_says_so, struct scene *scene)
 {
     struct dibs__store *store = scene->seat.store;
     dibs_owner owner;
@@ -151,7 +151,7 @@ UNIT_TEST_ON(a_call_without_memory_says_so, struct scene *scene)
 #endif
 
 /* A node before Redis 7.0: the lock may well be there, though another key of the call is not. */
-UNIT_TEST_WITH(a_call_that_an_old_node_would_send_elsewhere_stays, NULL, NULL, void *none)
+TEST_WITH(a_call_that_an_old_node_would_send_elsewhere_stays, NULL, NULL, void *none)
 {
     fake_redis *node = fake_redis_start(true), *other = fake_redis_start(true);
     char map[100], ask[64], url[64];
@@ -179,4 +179,4 @@ UNIT_TEST_WITH(a_call_that_an_old_node_would_send_elsewhere_stays, NULL, NULL, v
     fake_redis_stop(node);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

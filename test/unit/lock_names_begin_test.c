@@ -97,7 +97,7 @@ static void unlock_all(struct scene *s)
     assert_status(DIBS_OK, dibs_task_leave(s->task));
 }
 
-UNIT_TEST_ON(several_names_have_one_completion, struct scene *s)
+TEST_ON(several_names_have_one_completion, struct scene *s)
 {
     assert_status(DIBS_OK, begin(s, 0, NULL));
     expect_end(s, DIBS_OK);
@@ -121,7 +121,7 @@ UNIT_TEST_ON(several_names_have_one_completion, struct scene *s)
     assert_int_equal(stats_of(s->rt).leases, 0);
 }
 
-UNIT_TEST_ON(beginning_several_names_checks_its_arguments, struct scene *s)
+TEST_ON(beginning_several_names_checks_its_arguments, struct scene *s)
 {
     static const char *const null[] = {NULL};
 
@@ -137,7 +137,7 @@ UNIT_TEST_ON(beginning_several_names_checks_its_arguments, struct scene *s)
     expect_no_more(s);
 }
 
-UNIT_TEST_ON(a_taken_name_leaves_none_of_several_held, struct scene *s)
+TEST_ON(a_taken_name_leaves_none_of_several_held, struct scene *s)
 {
     assert_status(DIBS_OK, dibs_lock(s->other, "b"));
     assert_status(DIBS_OK, begin(s, 0, NULL));
@@ -162,7 +162,7 @@ UNIT_TEST_ON(a_taken_name_leaves_none_of_several_held, struct scene *s)
     assert_int_equal(stats_of(s->rt).leases, 0);
 }
 
-UNIT_TEST_ON(a_cancel_completes_several_names_at_once, struct scene *s)
+TEST_ON(a_cancel_completes_several_names_at_once, struct scene *s)
 {
     assert_status(DIBS_OK, dibs_lock(s->other, "b"));
     assert_status(DIBS_OK, begin(s, FOREVER, NULL));
@@ -180,7 +180,7 @@ UNIT_TEST_ON(a_cancel_completes_several_names_at_once, struct scene *s)
 }
 
 /* A name that the task holds already is not the reason. */
-UNIT_TEST_ON(a_cancelled_call_names_a_lock_that_it_wanted, struct scene *s)
+TEST_ON(a_cancelled_call_names_a_lock_that_it_wanted, struct scene *s)
 {
     assert_status(DIBS_OK, dibs_lock_begin(s->task, "a", 0, NULL, s->queue, &s->arg));
     assert_int_equal(take(s).status, DIBS_OK);
@@ -191,7 +191,7 @@ UNIT_TEST_ON(a_cancelled_call_names_a_lock_that_it_wanted, struct scene *s)
     assert_string_equal(done.detail, "the task that wanted \"b\" was cancelled");
 }
 
-UNIT_TEST_ON(freeing_a_task_completes_its_call_for_several_names, struct scene *s)
+TEST_ON(freeing_a_task_completes_its_call_for_several_names, struct scene *s)
 {
     dibs_task *task;
 
@@ -211,7 +211,7 @@ UNIT_TEST_ON(freeing_a_task_completes_its_call_for_several_names, struct scene *
     assert_status(DIBS_OK, dibs_unlock(s->other, "b"));
 }
 
-UNIT_TEST_ON(close_completes_a_call_for_several_names, struct scene *s)
+TEST_ON(close_completes_a_call_for_several_names, struct scene *s)
 {
     assert_status(DIBS_OK, dibs_lock(s->other, "b"));
     assert_status(DIBS_OK, begin(s, FOREVER, NULL));
@@ -232,7 +232,7 @@ static int digit(const dibs_completion *done)
  * Each name has its loss told, and one that was released has none. The leases become short only when the test has seen
  * what it holds: whether dibs_extend still finds them does not matter.
  */
-UNIT_TEST_ON(the_loss_of_each_of_several_names_is_told, struct scene *s)
+TEST_ON(the_loss_of_each_of_several_names_is_told, struct scene *s)
 {
     const dibs_lock_options fixed = {.flags = DIBS_FIXED_LEASE};
     uint64_t fences[NAMES];
@@ -265,7 +265,7 @@ UNIT_TEST_ON(the_loss_of_each_of_several_names_is_told, struct scene *s)
  * Fair calls that one thread begins have their places in that order, whether they are for one name or for several: also
  * those whose first name is free, and those that give a free name back before they wait.
  */
-UNIT_TEST_ON(fair_calls_are_granted_in_the_order_of_their_begins, struct scene *s)
+TEST_ON(fair_calls_are_granted_in_the_order_of_their_begins, struct scene *s)
 {
     static const char *const calls[][2] = {{"b", "c"}, {"b", NULL}, {"b", "c"}, {"a", "b"}, {"b", NULL}, {"b", "d"}};
     enum { CALLS = sizeof calls / sizeof *calls };
@@ -290,4 +290,4 @@ UNIT_TEST_ON(fair_calls_are_granted_in_the_order_of_their_begins, struct scene *
     }
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

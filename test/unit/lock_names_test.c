@@ -135,7 +135,7 @@ static void run_unlock(void *arg)
 
 /* ------------------------------------------------------------------- threads */
 
-UNIT_TEST_ON(each_of_several_names_is_held_by_itself, struct pair *p)
+TEST_ON(each_of_several_names_is_held_by_itself, struct pair *p)
 {
     static const char *const given[] = {"c", "a", "c", "b", "a"}, *const back[] = {"b", "c", "b", "a"};
 
@@ -158,13 +158,13 @@ UNIT_TEST_ON(each_of_several_names_is_held_by_itself, struct pair *p)
     assert_int_equal(stats_of(p->rt).not_held, 0);
 }
 
-UNIT_TEST_ON(locking_no_names_does_nothing, struct pair *p)
+TEST_ON(locking_no_names_does_nothing, struct pair *p)
 {
     assert_status(DIBS_OK, dibs_lock_names(p->rt, NULL, 0, 0, NULL));
     assert_status(DIBS_OK, dibs_unlock_names(p->rt, NULL, 0));
 }
 
-UNIT_TEST_ON(locking_several_names_checks_its_arguments_first, struct pair *p)
+TEST_ON(locking_several_names_checks_its_arguments_first, struct pair *p)
 {
     static const char *const good[] = {"a"}, *const null[] = {"a", NULL}, *const empty[] = {"a", ""};
     static const char *many[DIBS_NAMES_MAX + 1];
@@ -188,7 +188,7 @@ UNIT_TEST_ON(locking_several_names_checks_its_arguments_first, struct pair *p)
     assert_status(DIBS_NOT_HELD, dibs_check(p->rt, "a"));
 }
 
-UNIT_TEST_ON(one_taken_name_leaves_none_of_them_held, struct pair *p)
+TEST_ON(one_taken_name_leaves_none_of_them_held, struct pair *p)
 {
     static const char *const names[] = {"c", "b", "a"};
 
@@ -209,7 +209,7 @@ UNIT_TEST_ON(one_taken_name_leaves_none_of_them_held, struct pair *p)
 }
 
 /* While the call waits for a name it holds the names before it, and none after it. */
-UNIT_TEST_ON(a_waiting_call_holds_only_the_names_before, struct pair *p)
+TEST_ON(a_waiting_call_holds_only_the_names_before, struct pair *p)
 {
     static const char *const names[] = {"d", "c", "b", "a"};
     struct call call = {.rt = p->rt, .names = names, .count = COUNT(names), .wait_ms = FOREVER};
@@ -237,7 +237,7 @@ UNIT_TEST_ON(a_waiting_call_holds_only_the_names_before, struct pair *p)
     actor_end(a);
 }
 
-UNIT_TEST_ON(names_already_held_are_entered_again, struct pair *p)
+TEST_ON(names_already_held_are_entered_again, struct pair *p)
 {
     static const char *const names[] = {"a", "b", "c"};
 
@@ -255,7 +255,7 @@ UNIT_TEST_ON(names_already_held_are_entered_again, struct pair *p)
 }
 
 /* Earlier holds keep their counts when the call fails. */
-UNIT_TEST_ON(a_failure_leaves_earlier_holds, struct pair *p)
+TEST_ON(a_failure_leaves_earlier_holds, struct pair *p)
 {
     static const char *const names[] = {"a", "b", "c"};
     const dibs_lock_options once = {.flags = DIBS_NO_REENTRY};
@@ -287,7 +287,7 @@ static void lock_briefly(dibs_runtime *rt, const char *name, const dibs_lock_opt
     assert_status(DIBS_OK, status);
 }
 
-UNIT_TEST_ON(a_lost_hold_fails_at_once, struct pair *p)
+TEST_ON(a_lost_hold_fails_at_once, struct pair *p)
 {
     static const char *const names[] = {"a", "b"};
     const dibs_lock_options brief = {.lease_ms = 30, .flags = DIBS_FIXED_LEASE};
@@ -304,7 +304,7 @@ UNIT_TEST_ON(a_lost_hold_fails_at_once, struct pair *p)
 }
 
 /* Though a name before it can't be entered again. */
-UNIT_TEST_ON(a_lost_hold_comes_before_one_that_cannot_be_entered_again, struct pair *p)
+TEST_ON(a_lost_hold_comes_before_one_that_cannot_be_entered_again, struct pair *p)
 {
     static const char *const names[] = {"a", "b"};
     const dibs_lock_options brief = {.lease_ms = 30, .flags = DIBS_FIXED_LEASE}, once = {.flags = DIBS_NO_REENTRY};
@@ -328,7 +328,7 @@ static void let_half_a_second_pass(void *arg)
 }
 
 /* While the call gives back what it was granted, a lock ends that the owner held before. */
-UNIT_TEST_WITH(a_hold_that_ends_while_others_are_given_back_is_a_loss, stage_setup, stage_teardown, stage *s)
+TEST_WITH(a_hold_that_ends_while_others_are_given_back_is_a_loss, stage_setup, stage_teardown, stage *s)
 {
     static const char *const names[] = {"a", "b", "c"};
     const dibs_lock_options brief = {.lease_ms = 400, .flags = DIBS_FIXED_LEASE};
@@ -349,7 +349,7 @@ UNIT_TEST_WITH(a_hold_that_ends_while_others_are_given_back_is_a_loss, stage_set
 }
 
 /* A name that was granted first is lost while the last is waited for. */
-UNIT_TEST_ON(a_loss_before_the_end_fails_the_call, struct pair *p)
+TEST_ON(a_loss_before_the_end_fails_the_call, struct pair *p)
 {
     static const char *const names[] = {"a", "b", "c"};
     const dibs_lock_options brief = {.lease_ms = 40, .flags = DIBS_FIXED_LEASE};
@@ -372,7 +372,7 @@ UNIT_TEST_ON(a_loss_before_the_end_fails_the_call, struct pair *p)
 }
 
 /* The time is over, or one try finds a name taken: the loss is the more important reason. */
-UNIT_TEST_ON(a_loss_is_reported_before_other_reasons, struct pair *p)
+TEST_ON(a_loss_is_reported_before_other_reasons, struct pair *p)
 {
     static const char *const names[] = {"a", "b", "c"};
     const dibs_lock_options brief = {.lease_ms = 30, .flags = DIBS_FIXED_LEASE};
@@ -390,7 +390,7 @@ UNIT_TEST_ON(a_loss_is_reported_before_other_reasons, struct pair *p)
 }
 
 /* A hold from before the call counts as well. */
-UNIT_TEST_ON(a_loss_of_an_earlier_hold_fails_the_call, struct pair *p)
+TEST_ON(a_loss_of_an_earlier_hold_fails_the_call, struct pair *p)
 {
     static const char *const names[] = {"a", "b"};
     const dibs_lock_options brief = {.lease_ms = 150, .flags = DIBS_FIXED_LEASE};
@@ -411,7 +411,7 @@ UNIT_TEST_ON(a_loss_of_an_earlier_hold_fails_the_call, struct pair *p)
 }
 
 /* The first status in the order given, and all are given up. */
-UNIT_TEST_ON(unlocking_several_names_reports_the_first_failure, struct pair *p)
+TEST_ON(unlocking_several_names_reports_the_first_failure, struct pair *p)
 {
     static const char *const names[] = {"d", "x", "b", "y", "a"}, *const held[] = {"a", "b", "d"};
 
@@ -430,7 +430,7 @@ UNIT_TEST_ON(unlocking_several_names_reports_the_first_failure, struct pair *p)
 }
 
 /* The name is unlocked once, and not held the second time. */
-UNIT_TEST_ON(a_name_twice_is_not_held_once, struct pair *p)
+TEST_ON(a_name_twice_is_not_held_once, struct pair *p)
 {
     static const char *const names[] = {"x", "a", "x", "y", "a", "x"};
 
@@ -443,7 +443,7 @@ UNIT_TEST_ON(a_name_twice_is_not_held_once, struct pair *p)
     assert_status(DIBS_OK, dibs_unlock(p->rt, "a"));
 }
 
-UNIT_TEST_ON(no_names_are_acquired_after_shutdown, struct pair *p)
+TEST_ON(no_names_are_acquired_after_shutdown, struct pair *p)
 {
     static const char *const names[] = {"a", "b"};
     struct call call = {.rt = p->rt, .names = names, .count = COUNT(names), .wait_ms = FOREVER};
@@ -462,7 +462,7 @@ UNIT_TEST_ON(no_names_are_acquired_after_shutdown, struct pair *p)
     assert_status(DIBS_OK, dibs_unlock(p->other, "b"));
 }
 
-UNIT_TEST_ON(close_ends_holds_of_several_names, struct pair *p)
+TEST_ON(close_ends_holds_of_several_names, struct pair *p)
 {
     static const char *const names[] = {"a", "b"};
     struct call call = {.rt = p->rt, .names = names, .count = COUNT(names)};
@@ -483,7 +483,7 @@ UNIT_TEST_ON(close_ends_holds_of_several_names, struct pair *p)
 }
 
 /* Fair acquires that fail leave nothing, and get what is free. */
-UNIT_TEST_ON(several_names_may_be_locked_fairly, struct pair *p)
+TEST_ON(several_names_may_be_locked_fairly, struct pair *p)
 {
     static const char *const names[] = {"a", "b", "c"};
     const dibs_lock_options fair = {.flags = DIBS_FAIR};
@@ -505,7 +505,7 @@ UNIT_TEST_ON(several_names_may_be_locked_fairly, struct pair *p)
 }
 
 /* Two calls of one process: the second waits for what the first has, without the store. */
-UNIT_TEST_ON(threads_locking_several_names_exclude_each_other, struct pair *p)
+TEST_ON(threads_locking_several_names_exclude_each_other, struct pair *p)
 {
     static const char *const names[] = {"a", "b", "c"};
     struct call call = {.rt = p->rt, .names = names, .count = COUNT(names)};
@@ -531,7 +531,7 @@ UNIT_TEST_ON(threads_locking_several_names_exclude_each_other, struct pair *p)
 
 /* --------------------------------------------------------------------- tasks */
 
-UNIT_TEST_ON(an_entered_task_holds_several_names, struct pair *p)
+TEST_ON(an_entered_task_holds_several_names, struct pair *p)
 {
     static const char *const names[] = {"a", "b", "c"};
     dibs_task *task;
@@ -553,7 +553,7 @@ UNIT_TEST_ON(an_entered_task_holds_several_names, struct pair *p)
         await_free(p->other, names[i]);
 }
 
-UNIT_TEST_ON(a_cancel_ends_a_call_for_several_names, struct pair *p)
+TEST_ON(a_cancel_ends_a_call_for_several_names, struct pair *p)
 {
     static const char *const names[] = {"a", "b", "c"};
     struct call call = {.rt = p->rt, .names = names, .count = COUNT(names), .wait_ms = FOREVER};
@@ -580,7 +580,7 @@ UNIT_TEST_ON(a_cancel_ends_a_call_for_several_names, struct pair *p)
 }
 
 /* A re-entry is no first acquire. */
-UNIT_TEST_ON(a_cancelled_task_may_re_enter_several_names, struct pair *p)
+TEST_ON(a_cancelled_task_may_re_enter_several_names, struct pair *p)
 {
     static const char *const names[] = {"b", "a"}, *const more[] = {"a", "c"};
     dibs_task *task;
@@ -601,7 +601,7 @@ UNIT_TEST_ON(a_cancelled_task_may_re_enter_several_names, struct pair *p)
     expect_free(p->other, "c");
 }
 
-UNIT_TEST_ON(a_task_waits_for_several_names, struct pair *p)
+TEST_ON(a_task_waits_for_several_names, struct pair *p)
 {
     static const char *const names[] = {"d", "c", "b", "a"};
     struct call call = {.rt = p->rt, .names = names, .count = COUNT(names), .wait_ms = FOREVER};
@@ -631,4 +631,4 @@ UNIT_TEST_ON(a_task_waits_for_several_names, struct pair *p)
     dibs_task_free(call.task);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

@@ -26,7 +26,7 @@ static const dibs_lock_options fixed = {.flags = DIBS_FIXED_LEASE};
 
 /* -------------------------------------------------------------- reentrancy */
 
-UNIT_TEST_ON(each_acquire_adds_one_and_each_unlock_takes_one_off, stage *s)
+TEST_ON(each_acquire_adds_one_and_each_unlock_takes_one_off, stage *s)
 {
     for (unsigned i = 1; i <= 1000; i++) {
         assert_status(DIBS_OK, i % 2 ? dibs_lock(s->rt, "a") : dibs_trylock(s->rt, "a"));
@@ -45,7 +45,7 @@ UNIT_TEST_ON(each_acquire_adds_one_and_each_unlock_takes_one_off, stage *s)
     assert_int_equal(stats_of(s->rt).released, 1);
 }
 
-UNIT_TEST_ON(a_nested_acquire_takes_no_option_and_keeps_the_fence, stage *s)
+TEST_ON(a_nested_acquire_takes_no_option_and_keeps_the_fence, stage *s)
 {
     const dibs_lock_options other = {.lease_ms = 100, .flags = DIBS_FIXED_LEASE};
 
@@ -59,7 +59,7 @@ UNIT_TEST_ON(a_nested_acquire_takes_no_option_and_keeps_the_fence, stage *s)
     assert_true(fence_of(s->rt, "a") > fence);
 }
 
-UNIT_TEST_ON(the_count_does_not_overflow, stage *s)
+TEST_ON(the_count_does_not_overflow, stage *s)
 {
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     dibs__holds_find(s->rt->serial, "a", 1)->count = UINT32_MAX - 1;
@@ -73,7 +73,7 @@ UNIT_TEST_ON(the_count_does_not_overflow, stage *s)
     assert_status(DIBS_OK, dibs_unlock_all(s->rt));
 }
 
-UNIT_TEST_WITH(the_owner_is_a_thread_of_a_runtime, stage_setup, stage_teardown, stage *s)
+TEST_WITH(the_owner_is_a_thread_of_a_runtime, stage_setup, stage_teardown, stage *s)
 {
     actor *other = actor_start();
     dibs_hold hold = {.count = 7, .lost = true};
@@ -96,7 +96,7 @@ UNIT_TEST_WITH(the_owner_is_a_thread_of_a_runtime, stage_setup, stage_teardown, 
     dibs_close(second);
 }
 
-UNIT_TEST_ON(names_are_told_apart, stage *s)
+TEST_ON(names_are_told_apart, stage *s)
 {
     static const char *const names[] = {"a", "b", "aa", "A", "a ", " a", "\xff", "{a}", "a:b", "-"};
     char longest[DIBS_NAME_MAX + 2];
@@ -120,7 +120,7 @@ UNIT_TEST_ON(names_are_told_apart, stage *s)
 
 /* ------------------------------------------------------------------- loss */
 
-UNIT_TEST_ON(every_unlock_of_a_lost_lock_says_so, stage *s)
+TEST_ON(every_unlock_of_a_lost_lock_says_so, stage *s)
 {
     dibs_hold hold;
 
@@ -144,7 +144,7 @@ UNIT_TEST_ON(every_unlock_of_a_lost_lock_says_so, stage *s)
 }
 
 /* dibs_check alone finds the loss: the scheduler need not have run. */
-UNIT_TEST_ON(check_turns_lost_at_the_deadline_before_the_store_does, stage *s)
+TEST_ON(check_turns_lost_at_the_deadline_before_the_store_does, stage *s)
 {
     static const uint32_t leases[] = {20, 21, 100, 1000, LEASE, 86400000};
     dibs_owner owner;
@@ -166,7 +166,7 @@ UNIT_TEST_ON(check_turns_lost_at_the_deadline_before_the_store_does, stage *s)
     }
 }
 
-UNIT_TEST_ON(a_lost_lock_keeps_no_thread_of_the_process_waiting, stage *s)
+TEST_ON(a_lost_lock_keeps_no_thread_of_the_process_waiting, stage *s)
 {
     actor *other = actor_start();
 
@@ -197,7 +197,7 @@ static const struct {
     {DIBS_NOT_HELD, DIBS_OK, true, false}, /* sent twice: the first one released the lock */
 };
 
-UNIT_TEST_ON(an_unlock_says_what_the_store_says, stage *s)
+TEST_ON(an_unlock_says_what_the_store_says, stage *s)
 {
     uint64_t lost = 0;
 
@@ -228,7 +228,7 @@ static void unlock_elsewhere(void *arg)
     unlock->status = dibs_unlock(unlock->rt, "a");
 }
 
-UNIT_TEST_ON(an_unlock_by_another_thread_is_told, stage *s)
+TEST_ON(an_unlock_by_another_thread_is_told, stage *s)
 {
     actor *other = actor_start();
 
@@ -245,7 +245,7 @@ UNIT_TEST_ON(an_unlock_by_another_thread_is_told, stage *s)
     assert_int_equal(stats_of(s->rt).not_held, 1);
 }
 
-UNIT_TEST_ON(unlock_all_releases_everything_and_reports_the_first_failure, stage *s)
+TEST_ON(unlock_all_releases_everything_and_reports_the_first_failure, stage *s)
 {
     actor *other = actor_start();
     char name[8];
@@ -278,7 +278,7 @@ static dibs_status lock_with(stage *s, int64_t wait_ms, uint32_t lease_ms, uint3
     return dibs_lock_with(s->rt, "a", wait_ms, &options);
 }
 
-UNIT_TEST_ON(arguments_are_checked_before_anything_else, stage *s)
+TEST_ON(arguments_are_checked_before_anything_else, stage *s)
 {
     dibs_hold hold;
 
@@ -322,7 +322,7 @@ static void extend_begin(void *arg)
 }
 
 /* The lease after an extension, and the length that a later renewal asks for. */
-UNIT_TEST_ON(a_lease_is_extended_longer_and_shorter, stage *s)
+TEST_ON(a_lease_is_extended_longer_and_shorter, stage *s)
 {
     static const uint32_t leases[] = {60000, 30000, 1000, 20, 86400000};
 
@@ -340,7 +340,7 @@ UNIT_TEST_ON(a_lease_is_extended_longer_and_shorter, stage *s)
     }
 }
 
-UNIT_TEST_ON(a_fixed_lease_is_extended_once, stage *s)
+TEST_ON(a_fixed_lease_is_extended_once, stage *s)
 {
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
     stage_advance(s, MS(20000));
@@ -392,7 +392,7 @@ static actor *begin_extension(stage *s, struct extension *e, uint32_t lease_ms)
     return a;
 }
 
-UNIT_TEST_ON(an_extension_not_answered_in_time_says_so, stage *s)
+TEST_ON(an_extension_not_answered_in_time_says_so, stage *s)
 {
     static const struct {
         uint32_t lease_ms;
@@ -416,7 +416,7 @@ UNIT_TEST_ON(an_extension_not_answered_in_time_says_so, stage *s)
     }
 }
 
-UNIT_TEST_WITH(an_extension_that_failed_is_tried_again_until_its_time_is_over, stage_setup, stage_teardown, stage *s)
+TEST_WITH(an_extension_that_failed_is_tried_again_until_its_time_is_over, stage_setup, stage_teardown, stage *s)
 {
     struct extension e = {.rt = NULL};
     actor *a = actor_start();
@@ -434,7 +434,7 @@ UNIT_TEST_WITH(an_extension_that_failed_is_tried_again_until_its_time_is_over, s
     actor_end(a);
 }
 
-UNIT_TEST_ON(an_extension_that_is_refused_says_so_at_once, stage *s)
+TEST_ON(an_extension_that_is_refused_says_so_at_once, stage *s)
 {
     static const dibs_status refusals[] = {DIBS_DENIED, DIBS_STORE_ERROR, DIBS_NO_MEMORY};
 
@@ -462,7 +462,7 @@ static void lock_extend_in_flight(stage *s, struct extension *e, actor *a)
 }
 
 /* The extension is sent when that renewal is answered, so that the store hears of the extension last. */
-UNIT_TEST_ON(an_extension_while_a_renewal_is_in_flight_comes_after_it, stage *s)
+TEST_ON(an_extension_while_a_renewal_is_in_flight_comes_after_it, stage *s)
 {
     struct extension e;
     actor *a = actor_start();
@@ -481,7 +481,7 @@ UNIT_TEST_ON(an_extension_while_a_renewal_is_in_flight_comes_after_it, stage *s)
 }
 
 /* The answer comes in the round in which the lease ends: dibs_extend and dibs_check must agree. */
-UNIT_TEST_WITH(an_extension_answered_after_the_deadline_fails, stage_setup, stage_teardown, stage *s)
+TEST_WITH(an_extension_answered_after_the_deadline_fails, stage_setup, stage_teardown, stage *s)
 {
     struct extension e;
 
@@ -540,7 +540,7 @@ static int nest(const char *held)
     return 0;
 }
 
-UNIT_TEST_WITH(a_nested_pair_makes_no_system_call, NULL, NULL, void *none)
+TEST_WITH(a_nested_pair_makes_no_system_call, NULL, NULL, void *none)
 {
     static const char *const helds[] = {"", "bcdefghijklmnopqrstuvwxyz"}; /* without and with an index */
 
@@ -554,4 +554,4 @@ UNIT_TEST_WITH(a_nested_pair_makes_no_system_call, NULL, NULL, void *none)
 }
 #endif
 
-UNIT_TESTS(stage_setup_open, stage_teardown)
+TESTS(stage_setup_open, stage_teardown)

@@ -6,7 +6,7 @@
 
 /* ----------------------------------------------------------------- the queue */
 
-UNIT_TEST(waiters_are_served_in_the_order_of_arrival)
+TEST(waiters_are_served_in_the_order_of_arrival)
 {
     struct user one, other;
     struct dibs__attempt asks[] = {waiting("1", 1000), waiting("2", 1000), waiting("3", 1000), waiting("4", 2000)};
@@ -35,7 +35,7 @@ UNIT_TEST(waiters_are_served_in_the_order_of_arrival)
     close_user(&other);
 }
 
-UNIT_TEST(a_waiter_that_asks_again_keeps_its_place_and_is_granted_by_the_newest_ask)
+TEST(a_waiter_that_asks_again_keeps_its_place_and_is_granted_by_the_newest_ask)
 {
     struct dibs__answer answer;
     struct dibs__attempt first = waiting("first", 1000), second = waiting("second", 1000);
@@ -56,7 +56,7 @@ UNIT_TEST(a_waiter_that_asks_again_keeps_its_place_and_is_granted_by_the_newest_
     assert_int_equal(query(&user, "a").remaining_ms, 3000);
 }
 
-UNIT_TEST(nobody_passes_the_queue_when_a_lease_ends)
+TEST(nobody_passes_the_queue_when_a_lease_ends)
 {
     struct dibs__answer answer;
     struct dibs__attempt first = waiting("first", 1000), late = waiting("late", 1000);
@@ -76,7 +76,7 @@ UNIT_TEST(nobody_passes_the_queue_when_a_lease_ends)
     assert_owner(&user, "late", 0);
 }
 
-UNIT_TEST(one_try_of_the_head_gets_the_lock)
+TEST(one_try_of_the_head_gets_the_lock)
 {
     struct dibs__answer answer;
     struct dibs__attempt head = waiting("head", 1000), next = waiting("next", 1000);
@@ -93,7 +93,7 @@ UNIT_TEST(one_try_of_the_head_gets_the_lock)
     assert_int_equal(user.told_count, 0);
 }
 
-UNIT_TEST(the_owner_that_asks_is_granted_again)
+TEST(the_owner_that_asks_is_granted_again)
 {
     static const struct {
         uint32_t lease_ms;
@@ -114,7 +114,7 @@ UNIT_TEST(the_owner_that_asks_is_granted_again)
     }
 }
 
-UNIT_TEST(a_waiter_granted_by_a_push_owns_the_lock_when_it_asks)
+TEST(a_waiter_granted_by_a_push_owns_the_lock_when_it_asks)
 {
     struct dibs__answer answer;
     struct dibs__error error;
@@ -130,7 +130,7 @@ UNIT_TEST(a_waiter_granted_by_a_push_owns_the_lock_when_it_asks)
     assert_owner(&user, "waiter", 0);
 }
 
-UNIT_TEST(a_waiter_is_told_when_to_ask_again)
+TEST(a_waiter_is_told_when_to_ask_again)
 {
     static const struct {
         uint32_t owners_ms, elapsed_ms, askers_ms;
@@ -153,7 +153,7 @@ UNIT_TEST(a_waiter_is_told_when_to_ask_again)
 
 /* ------------------------------------------- releases, retractions, the rest */
 
-UNIT_TEST(an_ask_with_a_release_comes_behind_the_queue)
+TEST(an_ask_with_a_release_comes_behind_the_queue)
 {
     struct dibs__attempt one = waiting("1", 1000), two = waiting("2", 1000), three = waiting("3", 1000);
 
@@ -177,7 +177,7 @@ UNIT_TEST(an_ask_with_a_release_comes_behind_the_queue)
     assert_owner(&user, "1 again", 0);
 }
 
-UNIT_TEST(an_ask_with_a_release_keeps_an_earlier_place)
+TEST(an_ask_with_a_release_keeps_an_earlier_place)
 {
     struct dibs__attempt one = waiting("1", 1000), two = waiting("2", 1000), three = waiting("3", 1000);
 
@@ -190,7 +190,7 @@ UNIT_TEST(an_ask_with_a_release_keeps_an_earlier_place)
     assert_owner(&user, "2", 1);
 }
 
-UNIT_TEST(releasing_what_is_not_held_changes_nothing)
+TEST(releasing_what_is_not_held_changes_nothing)
 {
     struct dibs__answer answer;
     struct dibs__attempt first = waiting("first", 1000), second = waiting("second", 1000),
@@ -209,7 +209,7 @@ UNIT_TEST(releasing_what_is_not_held_changes_nothing)
     assert_status(DIBS_NOT_HELD, release_with(&user, "b", "b", NULL, DIBS_OK));
 }
 
-UNIT_TEST(waiting_and_granted_attempts_may_be_retracted)
+TEST(waiting_and_granted_attempts_may_be_retracted)
 {
     struct dibs__answer answer;
     struct dibs__attempt asks[] = {waiting("1", 1000), waiting("2", 1000), waiting("3", 1000), waiting("4", 1000)};
@@ -231,7 +231,7 @@ UNIT_TEST(waiting_and_granted_attempts_may_be_retracted)
     assert_int_equal(user.told_count, 2);
 }
 
-UNIT_TEST(a_concluded_attempt_leaves_only_its_hold)
+TEST(a_concluded_attempt_leaves_only_its_hold)
 {
     struct dibs__attempt owner = waiting("owner", 1000), waiter = waiting("waiter", 1000), last = waiting("last", 1000);
 
@@ -252,7 +252,7 @@ UNIT_TEST(a_concluded_attempt_leaves_only_its_hold)
     assert_owner(&user, "", 0);
 }
 
-UNIT_TEST(a_grant_that_nobody_waits_for_goes_to_the_next)
+TEST(a_grant_that_nobody_waits_for_goes_to_the_next)
 {
     struct user one, other;
     struct dibs__attempt asks[] = {waiting("1", 1000), waiting("2", 1000), waiting("3", 1000), waiting("4", 1000)};
@@ -277,7 +277,7 @@ UNIT_TEST(a_grant_that_nobody_waits_for_goes_to_the_next)
     close_user(&other);
 }
 
-UNIT_TEST(force_unlock_serves_the_queue)
+TEST(force_unlock_serves_the_queue)
 {
     struct dibs__answer answer;
 
@@ -300,4 +300,4 @@ UNIT_TEST(force_unlock_serves_the_queue)
     assert_told(&user, 3, "third", 1);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

@@ -6,7 +6,7 @@
 #include "support/wait.h"
 #include "unit/memory_setup.h"
 
-UNIT_TEST(a_store_that_closes_leaves_the_queues)
+TEST(a_store_that_closes_leaves_the_queues)
 {
     struct user one, other;
     struct dibs__answer answer;
@@ -64,7 +64,7 @@ static bool granted_while_closing(void *context, const struct dibs__grant *grant
     return false;
 }
 
-UNIT_TEST(a_store_is_not_freed_while_it_is_being_told)
+TEST(a_store_is_not_freed_while_it_is_being_told)
 {
     static struct closer closer;
     struct user one;
@@ -154,7 +154,7 @@ static void *take_turns(void *arg)
     return NULL;
 }
 
-UNIT_TEST(users_of_one_space_take_turns)
+TEST(users_of_one_space_take_turns)
 {
     static struct member members[MEMBERS];
     unsigned turns = 0;
@@ -179,7 +179,7 @@ UNIT_TEST(users_of_one_space_take_turns)
     close_user(&one);
 }
 
-UNIT_TEST(names_choose_the_space)
+TEST(names_choose_the_space)
 {
     static const struct {
         const char *one, *other;
@@ -206,7 +206,7 @@ UNIT_TEST(names_choose_the_space)
     }
 }
 
-UNIT_TEST(a_space_ends_with_its_last_user)
+TEST(a_space_ends_with_its_last_user)
 {
     struct user one, other;
     struct dibs__answer answer;
@@ -222,4 +222,4 @@ UNIT_TEST(a_space_ends_with_its_last_user)
     close_user(&one);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

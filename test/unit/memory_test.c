@@ -3,7 +3,7 @@
 #include "support/test.h"
 #include "unit/memory_setup.h"
 
-UNIT_TEST(a_name_is_granted_to_one_token_until_its_lease_ends)
+TEST(a_name_is_granted_to_one_token_until_its_lease_ends)
 {
     struct dibs__answer answer = {0};
 
@@ -23,7 +23,7 @@ UNIT_TEST(a_name_is_granted_to_one_token_until_its_lease_ends)
     assert_status(DIBS_NOT_HELD, release(&user, "a", "two"));
 }
 
-UNIT_TEST(fences_rise_with_every_grant)
+TEST(fences_rise_with_every_grant)
 {
     struct dibs__answer answer = {0};
     uint64_t last = 0;
@@ -37,7 +37,7 @@ UNIT_TEST(fences_rise_with_every_grant)
 }
 
 #if CAN_FAIL
-UNIT_TEST(a_release_without_memory_grants_to_the_first_in_the_queue)
+TEST(a_release_without_memory_grants_to_the_first_in_the_queue)
 {
     struct dibs__answer answer;
     struct dibs__error error;
@@ -57,7 +57,7 @@ UNIT_TEST(a_release_without_memory_grants_to_the_first_in_the_queue)
 }
 
 /* The error is that of the release alone. */
-UNIT_TEST(a_release_leaves_the_error_alone_if_the_ask_behind_it_has_no_memory)
+TEST(a_release_leaves_the_error_alone_if_the_ask_behind_it_has_no_memory)
 {
     struct dibs__answer answer;
     struct dibs__error error = {DIBS_CLOSED, "as it was"};
@@ -76,7 +76,7 @@ UNIT_TEST(a_release_leaves_the_error_alone_if_the_ask_behind_it_has_no_memory)
 }
 #endif
 
-UNIT_TEST(a_retraction_takes_away_only_its_own_token)
+TEST(a_retraction_takes_away_only_its_own_token)
 {
     struct dibs__answer answer;
 
@@ -91,7 +91,7 @@ UNIT_TEST(a_retraction_takes_away_only_its_own_token)
     assert_int_equal(atomic_load(&user.counters.unconfirmed), 0);
 }
 
-UNIT_TEST(query_tells_the_owner)
+TEST(query_tells_the_owner)
 {
     struct dibs__answer answer;
 
@@ -108,7 +108,7 @@ UNIT_TEST(query_tells_the_owner)
     assert_false(query(&user, "a").held);
 }
 
-UNIT_TEST(force_unlock_takes_it_from_a_token_or_from_any)
+TEST(force_unlock_takes_it_from_a_token_or_from_any)
 {
     static const struct {
         const char *token;
@@ -133,7 +133,7 @@ static void on_done(struct dibs__batch *batch, const struct dibs__error *error)
     done_count++;
 }
 
-UNIT_TEST(a_renewal_prolongs_only_the_tokens_own_lease)
+TEST(a_renewal_prolongs_only_the_tokens_own_lease)
 {
     static struct dibs__batch batch;
     struct dibs__answer answer;
@@ -158,7 +158,7 @@ UNIT_TEST(a_renewal_prolongs_only_the_tokens_own_lease)
 }
 
 /* A renewal makes no lease shorter, an extension sets it to its length. */
-UNIT_TEST(only_an_extension_shortens)
+TEST(only_an_extension_shortens)
 {
     static const struct {
         bool extension;
@@ -179,7 +179,7 @@ UNIT_TEST(only_an_extension_shortens)
     }
 }
 
-UNIT_TEST(calls_to_a_store_in_memory_count_as_commands)
+TEST(calls_to_a_store_in_memory_count_as_commands)
 {
     static struct dibs__batch batch = {.done = on_done};
     struct dibs__answer answer;
@@ -195,7 +195,7 @@ UNIT_TEST(calls_to_a_store_in_memory_count_as_commands)
     assert_int_equal(atomic_load(&user.counters.commands), 6);
 }
 
-UNIT_TEST_ON(a_store_in_memory_has_no_replicas, struct moved_clock *clock)
+TEST_ON(a_store_in_memory_has_no_replicas, struct moved_clock *clock)
 {
     struct dibs__store *store;
     struct dibs__error error = {DIBS_OK, ""};
@@ -209,4 +209,4 @@ UNIT_TEST_ON(a_store_in_memory_has_no_replicas, struct moved_clock *clock)
     assert_non_null(strstr(error.detail, "min_replicas"));
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

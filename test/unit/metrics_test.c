@@ -25,7 +25,7 @@ static struct dibs__metrics_group *group(struct dibs__metrics *m, const char *na
     return dibs__metrics_group(m, name, strlen(name));
 }
 
-UNIT_TEST(bucket_bounds_rise_by_half_and_by_a_third)
+TEST(bucket_bounds_rise_by_half_and_by_a_third)
 {
     assert_int_equal(dibs__metrics_bound(0), 1000);
     assert_int_equal(dibs__metrics_bound(1), 1500);
@@ -37,7 +37,7 @@ UNIT_TEST(bucket_bounds_rise_by_half_and_by_a_third)
 }
 
 /* A time that is a bound is in the bound's bucket; one nanosecond more is in the next. */
-UNIT_TEST(a_time_is_in_the_bucket_of_the_next_bound)
+TEST(a_time_is_in_the_bucket_of_the_next_bound)
 {
     struct dibs__metrics *m = dibs__metrics_new();
     struct dibs__metrics_group *a = group(m, "a:1");
@@ -59,7 +59,7 @@ UNIT_TEST(a_time_is_in_the_bucket_of_the_next_bound)
     dibs__metrics_free(m);
 }
 
-UNIT_TEST(a_group_is_the_text_before_the_first_colon)
+TEST(a_group_is_the_text_before_the_first_colon)
 {
     struct dibs__metrics *m = dibs__metrics_new();
     char name[DIBS_NAME_MAX + 1], cut[DIBS__METRICS_GROUP_NAME_MAX];
@@ -77,7 +77,7 @@ UNIT_TEST(a_group_is_the_text_before_the_first_colon)
     dibs__metrics_free(m);
 }
 
-UNIT_TEST(groups_without_room_are_counted_with_the_rest)
+TEST(groups_without_room_are_counted_with_the_rest)
 {
     struct dibs__metrics *m = dibs__metrics_new();
     struct dibs__metrics_view view;
@@ -110,7 +110,7 @@ static void count_in_new_groups(void *arg)
 }
 
 /* Threads that make the same groups at the same time lose no count. */
-UNIT_TEST(threads_make_each_group_once)
+TEST(threads_make_each_group_once)
 {
     struct dibs__metrics *m = dibs__metrics_new();
     struct dibs__metrics_view view;
@@ -130,4 +130,4 @@ UNIT_TEST(threads_make_each_group_once)
     dibs__metrics_free(m);
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

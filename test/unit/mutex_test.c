@@ -29,7 +29,7 @@ static void *count(void *arg)
     return arg;
 }
 
-UNIT_TEST(threads_exclude_each_other)
+TEST(threads_exclude_each_other)
 {
     pthread_t threads[THREADS];
 
@@ -51,7 +51,7 @@ static void *tell(void *arg)
     return arg;
 }
 
-UNIT_TEST(a_waiting_thread_releases_the_mutex)
+TEST(a_waiting_thread_releases_the_mutex)
 {
     pthread_t thread;
 
@@ -123,7 +123,7 @@ static void assert_aborts(void (*misuse)(void))
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
 }
 
-UNIT_TEST(misuse_ends_a_test_build)
+TEST(misuse_ends_a_test_build)
 {
     assert_aborts(lock_twice);
     assert_aborts(unlock_what_is_free);
@@ -132,7 +132,7 @@ UNIT_TEST(misuse_ends_a_test_build)
     assert_aborts(require_without_it);
 }
 #else
-UNIT_TEST(an_ordinary_build_checks_no_mutex_use)
+TEST(an_ordinary_build_checks_no_mutex_use)
 {
     struct dibs__mutex free_one = DIBS__MUTEX_INITIALIZER;
 
@@ -141,4 +141,4 @@ UNIT_TEST(an_ordinary_build_checks_no_mutex_use)
 }
 #endif
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

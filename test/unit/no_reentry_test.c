@@ -48,7 +48,7 @@ static void expect_refused(stage *s, const char *name, const char *detail)
     assert_int_equal(faults_count(&s->faults, &s->faults.acquires), asks);
 }
 
-UNIT_TEST_ON(a_thread_that_holds_the_lock_is_refused, stage *s)
+TEST_ON(a_thread_that_holds_the_lock_is_refused, stage *s)
 {
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     expect_refused(s, "a", "this thread holds \"a\" already");
@@ -68,7 +68,7 @@ UNIT_TEST_ON(a_thread_that_holds_the_lock_is_refused, stage *s)
 }
 
 /* Whatever flags a hold was acquired with, the flags of the second call decide. */
-UNIT_TEST_ON(no_reentry_concerns_its_own_call, stage *s)
+TEST_ON(no_reentry_concerns_its_own_call, stage *s)
 {
     for (size_t i = 0; i < REFUSED; i++) {
         assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", FOREVER, &refused[i]));
@@ -81,7 +81,7 @@ UNIT_TEST_ON(no_reentry_concerns_its_own_call, stage *s)
     }
 }
 
-UNIT_TEST_ON(no_reentry_refuses_at_a_full_count_too, stage *s)
+TEST_ON(no_reentry_refuses_at_a_full_count_too, stage *s)
 {
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     dibs__holds_find(s->rt->serial, "a", 1)->count = UINT32_MAX;
@@ -91,7 +91,7 @@ UNIT_TEST_ON(no_reentry_refuses_at_a_full_count_too, stage *s)
 }
 
 /* As without the flag, the thread must learn of the loss, and unlock. */
-UNIT_TEST_ON(no_reentry_reports_a_lost_hold_as_lost, stage *s)
+TEST_ON(no_reentry_reports_a_lost_hold_as_lost, stage *s)
 {
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &(dibs_lock_options){.flags = DIBS_FIXED_LEASE}));
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -108,7 +108,7 @@ UNIT_TEST_ON(no_reentry_reports_a_lost_hold_as_lost, stage *s)
     assert_int_equal(hold_of(s->rt, "a").count, 1);
 }
 
-UNIT_TEST_ON(no_reentry_reports_a_closing_runtime, stage *s)
+TEST_ON(no_reentry_reports_a_closing_runtime, stage *s)
 {
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &once));
     dibs_shutdown(s->rt);
@@ -118,7 +118,7 @@ UNIT_TEST_ON(no_reentry_reports_a_closing_runtime, stage *s)
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
 }
 
-UNIT_TEST_ON(no_reentry_checks_arguments_first, stage *s)
+TEST_ON(no_reentry_checks_arguments_first, stage *s)
 {
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     assert_status(DIBS_INVALID, dibs_lock_with(s->rt, "a", -2, &once));
@@ -126,7 +126,7 @@ UNIT_TEST_ON(no_reentry_checks_arguments_first, stage *s)
     assert_status(DIBS_INVALID, dibs_lock_with(s->rt, "a", 0, &(dibs_lock_options){0, DIBS_NO_REENTRY | 16, 0}));
 }
 
-UNIT_TEST_WITH(no_reentry_does_not_concern_another_owner, stage_setup, stage_teardown, stage *s)
+TEST_WITH(no_reentry_does_not_concern_another_owner, stage_setup, stage_teardown, stage *s)
 {
     s->url = "mem:no_reentry";
     stage_open(s, LEASE);
@@ -159,7 +159,7 @@ static void lock_forever(void *arg)
 }
 
 /* A thread with the flag waits for another thread's hold, and gets the lease handed over, as without the flag. */
-UNIT_TEST_WITH(no_reentry_waits_for_another_thread, stage_setup, stage_teardown, stage *s)
+TEST_WITH(no_reentry_waits_for_another_thread, stage_setup, stage_teardown, stage *s)
 {
     static const dibs_lock_options *const options[] = {&once, &once_fair};
     actor *other = actor_start();
@@ -186,4 +186,4 @@ UNIT_TEST_WITH(no_reentry_waits_for_another_thread, stage_setup, stage_teardown,
     actor_end(other);
 }
 
-UNIT_TESTS(stage_setup_open, stage_teardown)
+TESTS(stage_setup_open, stage_teardown)

@@ -35,7 +35,7 @@ static int setup(void **state)
     return 0;
 }
 
-UNIT_TEST(a_failed_once_is_tried_again)
+TEST(a_failed_once_is_tried_again)
 {
     struct dibs__once once = {0};
 
@@ -60,7 +60,7 @@ static bool runs(void *arg)
     return atomic_load(&work.runs) > 0;
 }
 
-UNIT_TEST(many_threads_do_once_and_wait)
+TEST(many_threads_do_once_and_wait)
 {
     enum { THREADS = 8 };
     static struct dibs__once once;
@@ -80,7 +80,7 @@ UNIT_TEST(many_threads_do_once_and_wait)
 }
 
 /* The thread that did the work does not exist in the child, so the child does not wait for it. */
-UNIT_TEST(a_childs_once_does_not_wait_for_its_parents_thread)
+TEST(a_childs_once_does_not_wait_for_its_parents_thread)
 {
     static struct dibs__once once;
     pthread_t thread;
@@ -105,4 +105,4 @@ UNIT_TEST(a_childs_once_does_not_wait_for_its_parents_thread)
     assert_int_equal(atomic_load(&work.runs), 1);
 }
 
-UNIT_TESTS(setup, NULL)
+TESTS(setup, NULL)

@@ -53,7 +53,7 @@ static const struct {
     BAD("keep_ms", .keep_ms = 60001),
 };
 
-UNIT_TEST(open_names_the_wrong_field)
+TEST(open_names_the_wrong_field)
 {
     for (size_t i = 0; i < sizeof bads / sizeof bads[0]; i++) {
         dibs_runtime *rt = (dibs_runtime *)&rt;
@@ -65,7 +65,7 @@ UNIT_TEST(open_names_the_wrong_field)
     assert_status(DIBS_INVALID, dibs_open(NULL, NULL));
 }
 
-UNIT_TEST(open_allows_the_limits_themselves)
+TEST(open_allows_the_limits_themselves)
 {
     static const dibs_config goods[] = {
         {.urls = mem, .url_count = 1, .lease_ms = 20, .renew_ms = 10},
@@ -93,7 +93,7 @@ UNIT_TEST(open_allows_the_limits_themselves)
     dibs_shutdown(NULL);
 }
 
-UNIT_TEST(zero_selects_the_default)
+TEST(zero_selects_the_default)
 {
     dibs_runtime *rt;
 
@@ -111,7 +111,7 @@ UNIT_TEST(zero_selects_the_default)
     dibs_close(rt);
 }
 
-UNIT_TEST(open_reads_the_url_from_the_environment)
+TEST(open_reads_the_url_from_the_environment)
 {
     static const struct {
         const char *value;
@@ -136,7 +136,7 @@ UNIT_TEST(open_reads_the_url_from_the_environment)
     unsetenv("DIBS_URL");
 }
 
-UNIT_TEST(open_copies_its_strings)
+TEST(open_copies_its_strings)
 {
     char url[] = "mem:copied", prefix[] = "p:", label[] = "label";
     const char *urls[] = {url};
@@ -155,7 +155,7 @@ UNIT_TEST(open_copies_its_strings)
     dibs_close(rt);
 }
 
-UNIT_TEST(the_version_is_that_of_the_header)
+TEST(the_version_is_that_of_the_header)
 {
     char version[32];
 
@@ -165,7 +165,7 @@ UNIT_TEST(the_version_is_that_of_the_header)
 
 /* --------------------------------------------------------- owner and stats */
 
-UNIT_TEST(query_and_force_unlock_use_the_token)
+TEST(query_and_force_unlock_use_the_token)
 {
     dibs_runtime *rt = open_url("mem:", NULL);
     dibs_owner owner;
@@ -190,7 +190,7 @@ UNIT_TEST(query_and_force_unlock_use_the_token)
     dibs_close(rt);
 }
 
-UNIT_TEST(each_attempt_has_a_token_of_its_own)
+TEST(each_attempt_has_a_token_of_its_own)
 {
     dibs_runtime *rt = open_url("mem:", NULL);
     dibs_owner one, two;
@@ -206,7 +206,7 @@ UNIT_TEST(each_attempt_has_a_token_of_its_own)
     dibs_close(rt);
 }
 
-UNIT_TEST(statistics_of_the_core_are_right)
+TEST(statistics_of_the_core_are_right)
 {
     dibs_runtime *rt = open_url("mem:", NULL);
     dibs_stats stats;
@@ -233,4 +233,4 @@ UNIT_TEST(statistics_of_the_core_are_right)
     dibs_close(rt);
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

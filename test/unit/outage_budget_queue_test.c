@@ -21,7 +21,7 @@ static actor *asker_in_an_outage(stage *s)
     return asker;
 }
 
-UNIT_TEST_ON(a_single_try_is_told_of_an_outage, stage *s)
+TEST_ON(a_single_try_is_told_of_an_outage, stage *s)
 {
     actor *asker = asker_in_an_outage(s);
 
@@ -37,7 +37,7 @@ UNIT_TEST_ON(a_single_try_is_told_of_an_outage, stage *s)
     actor_end(asker);
 }
 
-UNIT_TEST_ON(a_thread_in_line_is_told_of_an_outage, stage *s)
+TEST_ON(a_thread_in_line_is_told_of_an_outage, stage *s)
 {
     actor *crowd[CROWD];
     actor *asker;
@@ -61,7 +61,7 @@ UNIT_TEST_ON(a_thread_in_line_is_told_of_an_outage, stage *s)
 }
 
 /* Once the store has said that the lock is taken, the others hear that. */
-UNIT_TEST_ON(the_end_of_an_outage_is_noticed, stage *s)
+TEST_ON(the_end_of_an_outage_is_noticed, stage *s)
 {
     actor *asker = asker_in_an_outage(s);
     actor *waiter = actor_start();
@@ -84,7 +84,7 @@ UNIT_TEST_ON(the_end_of_an_outage_is_noticed, stage *s)
 }
 
 /* The machine was suspended while the thread asked: a failure after that may be the first moment of an outage. */
-UNIT_TEST_ON(a_thread_suspended_in_an_ask_has_its_whole_outage_budget, stage *s)
+TEST_ON(a_thread_suspended_in_an_ask_has_its_whole_outage_budget, stage *s)
 {
     actor *asker = actor_start();
 
@@ -104,7 +104,7 @@ UNIT_TEST_ON(a_thread_suspended_in_an_ask_has_its_whole_outage_budget, stage *s)
 }
 
 /* The thread had no reply from the store for longer than outage_ms because it was told to wait: that is no outage. */
-UNIT_TEST_ON(a_thread_that_slept_for_long_has_its_whole_outage_budget, stage *s)
+TEST_ON(a_thread_that_slept_for_long_has_its_whole_outage_budget, stage *s)
 {
     actor *asker = actor_start();
 
@@ -145,7 +145,7 @@ static void begin_behind_a_thread(stage *s, actor *waiters[CROWD], int64_t wait_
  * The waiters waited for a thread of this process, whose release cannot reach the store: their outage budget begins
  * only then.
  */
-UNIT_TEST_ON(a_thread_in_line_rides_an_outage_out, stage *s)
+TEST_ON(a_thread_in_line_rides_an_outage_out, stage *s)
 {
     actor *waiters[CROWD];
 
@@ -181,7 +181,7 @@ static bool has_asked(void *arg)
 }
 
 /* All waiters leave at once when the outage budget is over, not one after the other. */
-UNIT_TEST_ON(a_thread_in_line_gives_up_with_the_first, stage *s)
+TEST_ON(a_thread_in_line_gives_up_with_the_first, stage *s)
 {
     actor *waiters[CROWD];
 
@@ -210,7 +210,7 @@ UNIT_TEST_ON(a_thread_in_line_gives_up_with_the_first, stage *s)
 }
 
 /* The waiter's own time is over before the command's is: nobody knows whether the store can be reached. */
-UNIT_TEST_ON(a_wait_shorter_than_a_command_times_out, stage *s)
+TEST_ON(a_wait_shorter_than_a_command_times_out, stage *s)
 {
     static const struct {
         int64_t answered; /* ns after the wait began, which was for 5 ms */
@@ -256,7 +256,7 @@ static actor *asker_without_replicas(stage *s, int64_t wait_ms)
     return asker;
 }
 
-UNIT_TEST_ON(a_rival_does_not_renew_the_budget_of_a_waiter_without_replicas, stage *s)
+TEST_ON(a_rival_does_not_renew_the_budget_of_a_waiter_without_replicas, stage *s)
 {
     actor *asker = asker_without_replicas(s, DIBS_WAIT_FOREVER);
 
@@ -270,7 +270,7 @@ UNIT_TEST_ON(a_rival_does_not_renew_the_budget_of_a_waiter_without_replicas, sta
 }
 
 /* Then another client holds the lock for long: now it is known to be taken, and a later failure is a new outage. */
-UNIT_TEST_ON(grants_without_replicas_are_forgotten, stage *s)
+TEST_ON(grants_without_replicas_are_forgotten, stage *s)
 {
     actor *asker = asker_without_replicas(s, DIBS_WAIT_FOREVER), *other = actor_start();
 
@@ -322,7 +322,7 @@ static actor *begin_told(struct told *told, dibs_runtime *rt, int64_t wait_ms)
 }
 
 /* All get DIBS_UNAVAILABLE: the first asker, the thread behind it, the last asker, and a single try. */
-UNIT_TEST_ON(a_wait_without_replicas_ends_with_that_reason, stage *s)
+TEST_ON(a_wait_without_replicas_ends_with_that_reason, stage *s)
 {
     struct told told[CROWD];
     actor *crowd[CROWD];
@@ -353,7 +353,7 @@ UNIT_TEST_ON(a_wait_without_replicas_ends_with_that_reason, stage *s)
 }
 
 /* The end of the wait cuts off the last ask, which gets no answer. */
-UNIT_TEST_ON(a_last_ask_without_an_answer_hides_no_lack_of_replicas, stage *s)
+TEST_ON(a_last_ask_without_an_answer_hides_no_lack_of_replicas, stage *s)
 {
     struct told told;
 
@@ -369,7 +369,7 @@ UNIT_TEST_ON(a_last_ask_without_an_answer_hides_no_lack_of_replicas, stage *s)
 }
 
 /* The waiters leave together, not one after the other with an outage budget each. */
-UNIT_TEST_ON(all_waiters_without_replicas_give_up_together, stage *s)
+TEST_ON(all_waiters_without_replicas_give_up_together, stage *s)
 {
     actor *crowd[CROWD] = {asker_without_replicas(s, DIBS_WAIT_FOREVER)};
 
@@ -390,7 +390,7 @@ UNIT_TEST_ON(all_waiters_without_replicas_give_up_together, stage *s)
 
 /* The thread has its own outage budget, which counts from when it came, even before it meets a grant without replicas.
  */
-UNIT_TEST_ON(a_later_waiter_without_replicas_has_budget_left, stage *s)
+TEST_ON(a_later_waiter_without_replicas_has_budget_left, stage *s)
 {
     actor *early = asker_without_replicas(s, DIBS_WAIT_FOREVER), *late = actor_start();
 
@@ -411,4 +411,4 @@ UNIT_TEST_ON(a_later_waiter_without_replicas_has_budget_left, stage *s)
     actor_end(late);
 }
 
-UNIT_TESTS(stage_setup, stage_teardown)
+TESTS(stage_setup, stage_teardown)

@@ -6,7 +6,7 @@
 #include "support/wait.h"
 #include "unit/turn_setup.h"
 
-UNIT_TEST_ON(an_outage_is_ridden_out_until_the_store_answers, stage *s)
+TEST_ON(an_outage_is_ridden_out_until_the_store_answers, stage *s)
 {
     actor *other = actor_start();
 
@@ -53,7 +53,7 @@ static int64_t ride(stage *s, actor *a, size_t asleep)
     return moved_clock_now(&s->clock) - start;
 }
 
-UNIT_TEST_ON(one_try_does_not_ride_out_anything, stage *s)
+TEST_ON(one_try_does_not_ride_out_anything, stage *s)
 {
     stage_open(s, LEASE);
     faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
@@ -61,7 +61,7 @@ UNIT_TEST_ON(one_try_does_not_ride_out_anything, stage *s)
     assert_int_equal(acquires(s), 1);
 }
 
-UNIT_TEST_ON(an_outage_is_ridden_out_for_outage_ms, stage *s)
+TEST_ON(an_outage_is_ridden_out_for_outage_ms, stage *s)
 {
     static const struct {
         uint32_t outage_ms;
@@ -85,7 +85,7 @@ UNIT_TEST_ON(an_outage_is_ridden_out_for_outage_ms, stage *s)
 }
 
 /* Each ask goes out under a new token. State that the store resets with a retired token is not taken for a suspend. */
-UNIT_TEST_ON(an_outage_that_spends_every_token_lasts_no_longer, stage *s)
+TEST_ON(an_outage_that_spends_every_token_lasts_no_longer, stage *s)
 {
     actor *other = actor_start();
 
@@ -101,7 +101,7 @@ UNIT_TEST_ON(an_outage_that_spends_every_token_lasts_no_longer, stage *s)
     actor_end(other);
 }
 
-UNIT_TEST_ON(an_outage_counts_from_the_stores_last_reply, stage *s)
+TEST_ON(an_outage_counts_from_the_stores_last_reply, stage *s)
 {
     actor *other = actor_start();
 
@@ -122,7 +122,7 @@ UNIT_TEST_ON(an_outage_counts_from_the_stores_last_reply, stage *s)
     actor_end(other);
 }
 
-UNIT_TEST_ON(all_waiters_of_an_outage_give_up_together, stage *s)
+TEST_ON(all_waiters_of_an_outage_give_up_together, stage *s)
 {
     actor *crowd[CROWD];
 
@@ -143,7 +143,7 @@ UNIT_TEST_ON(all_waiters_of_an_outage_give_up_together, stage *s)
  * The others do not ask once more when the asker has found that the outage budget is over: each ask may take the
  * command timeout.
  */
-UNIT_TEST_ON(a_waiter_that_gives_up_with_another_does_not_ask_before, stage *s)
+TEST_ON(a_waiter_that_gives_up_with_another_does_not_ask_before, stage *s)
 {
     actor *crowd[CROWD];
 
@@ -167,7 +167,7 @@ UNIT_TEST_ON(a_waiter_that_gives_up_with_another_does_not_ask_before, stage *s)
 }
 
 /* A thread that came later than those which gave up has outage budget left, and asks on in their place. */
-UNIT_TEST_ON(a_later_waiter_has_outage_budget_left, stage *s)
+TEST_ON(a_later_waiter_has_outage_budget_left, stage *s)
 {
     actor *early = actor_start(), *late = actor_start();
 
@@ -193,7 +193,7 @@ UNIT_TEST_ON(a_later_waiter_has_outage_budget_left, stage *s)
 }
 
 /* The asker gets an error that waiting cannot mend at once; the next thread asks for itself. */
-UNIT_TEST_ON(a_refusal_is_reported_at_once, stage *s)
+TEST_ON(a_refusal_is_reported_at_once, stage *s)
 {
     static const dibs_status refusals[] = {DIBS_DENIED, DIBS_STORE_ERROR, DIBS_NO_MEMORY};
     actor *other = actor_start();
@@ -212,7 +212,7 @@ UNIT_TEST_ON(a_refusal_is_reported_at_once, stage *s)
     actor_end(other);
 }
 
-UNIT_TEST_ON(a_grant_that_comes_after_its_lease_is_refused, stage *s)
+TEST_ON(a_grant_that_comes_after_its_lease_is_refused, stage *s)
 {
     dibs_owner owner;
 
@@ -225,7 +225,7 @@ UNIT_TEST_ON(a_grant_that_comes_after_its_lease_is_refused, stage *s)
     assert_int_equal(stats_of(s->rt).leases, 0);
 }
 
-UNIT_TEST_ON(an_acquire_without_an_answer_leaves_nothing_behind, stage *s)
+TEST_ON(an_acquire_without_an_answer_leaves_nothing_behind, stage *s)
 {
     dibs_owner owner;
 
@@ -239,4 +239,4 @@ UNIT_TEST_ON(an_acquire_without_an_answer_leaves_nothing_behind, stage *s)
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
 }
 
-UNIT_TESTS(stage_setup, stage_teardown)
+TESTS(stage_setup, stage_teardown)

@@ -40,7 +40,7 @@ static void lock_once(stage *s, const char *name, int64_t hold_ns)
     assert_status(DIBS_OK, dibs_unlock(s->rt, name));
 }
 
-UNIT_TEST_ON(holds_are_counted_by_their_length, stage *s)
+TEST_ON(holds_are_counted_by_their_length, stage *s)
 {
     stage_open(s, LEASE);
     lock_once(s, "sku:1", 500);
@@ -68,7 +68,7 @@ UNIT_TEST_ON(holds_are_counted_by_their_length, stage *s)
 }
 
 /* A thread waits, for a lease that is handed over and then for one that never comes. */
-UNIT_TEST_ON(threads_that_wait_are_counted_while_they_wait, stage *s)
+TEST_ON(threads_that_wait_are_counted_while_they_wait, stage *s)
 {
     s->settings.handoff_ms = FOR_LONG;
     stage_open(s, LEASE);
@@ -96,7 +96,7 @@ UNIT_TEST_ON(threads_that_wait_are_counted_while_they_wait, stage *s)
 }
 
 /* Another runtime has the lock, so the thread asks the store repeatedly. */
-UNIT_TEST_ON(a_thread_that_waits_for_the_store_is_counted, stage *s)
+TEST_ON(a_thread_that_waits_for_the_store_is_counted, stage *s)
 {
     stage_open(s, LEASE);
     dibs_runtime *other = stage_open_another(s, LEASE);
@@ -111,7 +111,7 @@ UNIT_TEST_ON(a_thread_that_waits_for_the_store_is_counted, stage *s)
     dibs_close(other);
 }
 
-UNIT_TEST_ON(the_hold_of_a_thread_that_ended_is_no_hold, stage *s)
+TEST_ON(the_hold_of_a_thread_that_ended_is_no_hold, stage *s)
 {
     stage_open(s, LEASE);
     actor *a = actor_start();
@@ -123,7 +123,7 @@ UNIT_TEST_ON(the_hold_of_a_thread_that_ended_is_no_hold, stage *s)
     expect_line(s->rt, "dibs_released_total 0");
 }
 
-UNIT_TEST_ON(odd_group_names_are_escaped, stage *s)
+TEST_ON(odd_group_names_are_escaped, stage *s)
 {
     stage_open(s, LEASE);
     lock_once(s, "say \"hi\"\\\n:1", 1);
@@ -134,7 +134,7 @@ UNIT_TEST_ON(odd_group_names_are_escaped, stage *s)
     expect_line(s->rt, "dibs_group_waiting{group=\"\\\\xFF\\\\xC3\"} 0");
 }
 
-UNIT_TEST_ON(bytes_that_are_no_character_are_escaped, stage *s)
+TEST_ON(bytes_that_are_no_character_are_escaped, stage *s)
 {
     static const char *const rows[][2] = {
         {"\xc0\xaf", "\\\\xC0\\\\xAF"}, /* overlong */
@@ -223,7 +223,7 @@ static void expect_groups(dibs_runtime *rt, char (*groups)[64], size_t count)
     assert_int_equal(lines, count);
 }
 
-UNIT_TEST_ON(each_group_has_a_label_of_its_own, stage *s)
+TEST_ON(each_group_has_a_label_of_its_own, stage *s)
 {
     unsigned seed = 20261123;
 
@@ -245,7 +245,7 @@ UNIT_TEST_ON(each_group_has_a_label_of_its_own, stage *s)
 }
 
 /* More groups than a runtime tells apart; one is named like the group of the rest. */
-UNIT_TEST_ON(the_rest_shares_no_label_with_a_group, stage *s)
+TEST_ON(the_rest_shares_no_label_with_a_group, stage *s)
 {
     char name[32];
 
@@ -260,7 +260,7 @@ UNIT_TEST_ON(the_rest_shares_no_label_with_a_group, stage *s)
 }
 
 /* Each metric is declared once, before its lines, which stand together; the buckets of a histogram rise. */
-UNIT_TEST_ON(the_metrics_text_keeps_to_the_format, stage *s)
+TEST_ON(the_metrics_text_keeps_to_the_format, stage *s)
 {
     static char seen[64][64];
     unsigned families = 0;
@@ -288,7 +288,7 @@ UNIT_TEST_ON(the_metrics_text_keeps_to_the_format, stage *s)
     assert_true(families > 20);
 }
 
-UNIT_TEST_ON(metrics_refuse_bad_arguments_and_a_closing_runtime, stage *s)
+TEST_ON(metrics_refuse_bad_arguments_and_a_closing_runtime, stage *s)
 {
     stage_open(s, LEASE);
     assert_status(DIBS_INVALID, dibs_stats_write_prometheus(NULL, stdout));
@@ -311,7 +311,7 @@ UNIT_TEST_ON(metrics_refuse_bad_arguments_and_a_closing_runtime, stage *s)
 }
 
 /* An acquire of a cancelled task is complete when its begin returns. */
-UNIT_TEST_ON(begun_calls_are_counted_in_metrics, stage *s)
+TEST_ON(begun_calls_are_counted_in_metrics, stage *s)
 {
     dibs_queue *queue;
     dibs_task *task;
@@ -336,4 +336,4 @@ UNIT_TEST_ON(begun_calls_are_counted_in_metrics, stage *s)
     dibs_queue_free(queue);
 }
 
-UNIT_TESTS(setup, stage_teardown)
+TESTS(setup, stage_teardown)

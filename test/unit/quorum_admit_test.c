@@ -72,7 +72,7 @@ static struct dibs__vote in(struct dibs__vote vote, uint64_t process)
 
 /* ------------------------------------------------------------- a new quorum */
 
-UNIT_TEST(masters_that_all_lost_their_data_are_a_new_quorum)
+TEST(masters_that_all_lost_their_data_are_a_new_quorum)
 {
     struct dibs__newness newness = {.since = 0};
 
@@ -85,7 +85,7 @@ UNIT_TEST(masters_that_all_lost_their_data_are_a_new_quorum)
     assert_true(dibs__look_seems_new(q, look, &newness, look->first_began));
 }
 
-UNIT_TEST(who_knows_or_knew_of_a_quorum_makes_it_none_that_is_new)
+TEST(who_knows_or_knew_of_a_quorum_makes_it_none_that_is_new)
 {
     const struct dibs__vote knowing[] = {votes, waits, waited, restarted};
 
@@ -101,7 +101,7 @@ UNIT_TEST(who_knows_or_knew_of_a_quorum_makes_it_none_that_is_new)
 }
 
 /* It may know better; so it has half of the command timeout, from when the quorum first seemed to be new. */
-UNIT_TEST(a_silent_master_is_waited_for_before_the_quorum_is_new)
+TEST(a_silent_master_is_waited_for_before_the_quorum_is_new)
 {
     struct dibs__newness newness = {.since = 0};
 
@@ -121,7 +121,7 @@ UNIT_TEST(a_silent_master_is_waited_for_before_the_quorum_is_new)
 }
 
 /* Once a majority has voted, a silent one may know of that. */
-UNIT_TEST(a_quorum_that_has_begun_is_new_only_where_all_say_so)
+TEST(a_quorum_that_has_begun_is_new_only_where_all_say_so)
 {
     atomic_store(&q->voting.announced_ms, 1);
     says(0, lost);
@@ -132,7 +132,7 @@ UNIT_TEST(a_quorum_that_has_begun_is_new_only_where_all_say_so)
 }
 
 /* The others lost their data, or it belongs to other URLs: only an operator can tell. */
-UNIT_TEST(nobody_is_admitted_beside_a_master_of_an_unknown_quorum)
+TEST(nobody_is_admitted_beside_a_master_of_an_unknown_quorum)
 {
     struct dibs__vote vote;
 
@@ -148,7 +148,7 @@ UNIT_TEST(nobody_is_admitted_beside_a_master_of_an_unknown_quorum)
 }
 
 /* Else it would be given a number that the others have not, if they all forgot that one: and never vote with them. */
-UNIT_TEST(nobody_is_admitted_to_a_quorum_that_no_master_which_answers_belongs_to)
+TEST(nobody_is_admitted_to_a_quorum_that_no_master_which_answers_belongs_to)
 {
     struct dibs__vote vote;
 
@@ -169,7 +169,7 @@ static void look_with_marks(uint64_t first, uint64_t second, uint64_t third)
         says(i, (struct dibs__vote){.mark = marks[i]});
 }
 
-UNIT_TEST(it_takes_two_looks_with_the_same_marks_to_prove_a_quorum_new)
+TEST(it_takes_two_looks_with_the_same_marks_to_prove_a_quorum_new)
 {
     struct dibs__newness newness = {.since = 0};
 
@@ -185,7 +185,7 @@ UNIT_TEST(it_takes_two_looks_with_the_same_marks_to_prove_a_quorum_new)
     assert_false(dibs__look_proves_new(q, look, &newness, 1));
 }
 
-UNIT_TEST(an_admission_goes_to_the_mark_and_above_what_members_gave)
+TEST(an_admission_goes_to_the_mark_and_above_what_members_gave)
 {
     says(0, votes);
     says(1, restarted);
@@ -213,7 +213,7 @@ static bool plans(size_t i, uint32_t long_unknown)
     return dibs__look_plan(q, look, i, long_unknown, &vote);
 }
 
-UNIT_TEST(who_lost_its_data_waits_for_the_longest_lease_that_others_know)
+TEST(who_lost_its_data_waits_for_the_longest_lease_that_others_know)
 {
     says(0, votes);
     says(1, votes);
@@ -226,7 +226,7 @@ UNIT_TEST(who_lost_its_data_waits_for_the_longest_lease_that_others_know)
     assert_true(planned(2, 4).wait_ms == dibs__admission_wait_ms(2 * LEASE_MS));
 }
 
-UNIT_TEST(who_was_restarted_is_admitted_at_once_and_waits)
+TEST(who_was_restarted_is_admitted_at_once_and_waits)
 {
     says(0, votes);
     says(1, votes);
@@ -236,7 +236,7 @@ UNIT_TEST(who_was_restarted_is_admitted_at_once_and_waits)
 }
 
 /* A silent master may know of longer ones, until a majority that never forgot has answered, or all have. */
-UNIT_TEST(where_few_know_how_long_leases_are_the_wait_is_the_longest_of_all)
+TEST(where_few_know_how_long_leases_are_the_wait_is_the_longest_of_all)
 {
     says(0, votes);
     says(2, lost);
@@ -253,7 +253,7 @@ UNIT_TEST(where_few_know_how_long_leases_are_the_wait_is_the_longest_of_all)
     assert_true(planned(2, 0).wait_ms == WAIT_MS);
 }
 
-UNIT_TEST(a_wait_that_is_too_long_is_shortened)
+TEST(a_wait_that_is_too_long_is_shortened)
 {
     struct dibs__vote too_long = waits;
 
@@ -273,7 +273,7 @@ UNIT_TEST(a_wait_that_is_too_long_is_shortened)
 }
 
 /* A second at least, so that others notice the step; and it is not told by a minority, which knows no length. */
-UNIT_TEST(a_master_whose_clock_was_set_is_told_to_wait)
+TEST(a_master_whose_clock_was_set_is_told_to_wait)
 {
     struct dibs__vote shorter = votes;
 
@@ -302,7 +302,7 @@ static void look_after(int64_t ms)
     says(2, waited);
 }
 
-UNIT_TEST(a_floor_is_what_a_majority_gave_as_a_later_look_finds)
+TEST(a_floor_is_what_a_majority_gave_as_a_later_look_finds)
 {
     look_after(0);
     says(0, votes);
@@ -320,7 +320,7 @@ UNIT_TEST(a_floor_is_what_a_majority_gave_as_a_later_look_finds)
 }
 
 /* One that is silent may never have forgotten; it is waited for, but not for ever. */
-UNIT_TEST(a_floor_waits_for_a_majority_that_never_forgot)
+TEST(a_floor_waits_for_a_majority_that_never_forgot)
 {
     look_after(FLOOR_MS - 1);
     says(0, votes);
@@ -336,7 +336,7 @@ UNIT_TEST(a_floor_waits_for_a_majority_that_never_forgot)
 
 /* ------------------------------------------------------- whose members they are */
 
-UNIT_TEST(the_number_of_a_majority_is_that_of_the_quorum)
+TEST(the_number_of_a_majority_is_that_of_the_quorum)
 {
     says(0, in(of(votes, NUMBER), 1));
     says(1, in(of(votes, OTHER_NUMBER), 2));
@@ -352,7 +352,7 @@ UNIT_TEST(the_number_of_a_majority_is_that_of_the_quorum)
 }
 
 /* Also masters that were restarted, or do not know whether they may vote. */
-UNIT_TEST(a_master_of_another_quorum_is_in_no_other_set)
+TEST(a_master_of_another_quorum_is_in_no_other_set)
 {
     const struct dibs__vote some[] = {votes, waits, restarted, lost};
 
@@ -371,7 +371,7 @@ UNIT_TEST(a_master_of_another_quorum_is_in_no_other_set)
     }
 }
 
-UNIT_TEST(a_number_that_is_known_stays_until_all_have_forgotten_it)
+TEST(a_number_that_is_known_stays_until_all_have_forgotten_it)
 {
     atomic_store(&q->number, NUMBER);
     says(0, in(of(votes, OTHER_NUMBER), 1));
@@ -386,7 +386,7 @@ UNIT_TEST(a_number_that_is_known_stays_until_all_have_forgotten_it)
     assert_true(atomic_load(&q->number) == OTHER_NUMBER);
 }
 
-UNIT_TEST(two_names_of_a_server_are_one_master)
+TEST(two_names_of_a_server_are_one_master)
 {
     struct dibs__error error = {DIBS_OK, ""};
 
@@ -413,7 +413,7 @@ static uint64_t number_of(uint64_t first, uint64_t second, uint64_t third)
     return atomic_load(&q->number);
 }
 
-UNIT_TEST(masters_without_a_number_get_one_that_their_order_does_not_change)
+TEST(masters_without_a_number_get_one_that_their_order_does_not_change)
 {
     uint64_t number = number_of(11, 12, 13);
     assert_in_range(number, 1, UINT64_C(1) << 52);
@@ -422,7 +422,7 @@ UNIT_TEST(masters_without_a_number_get_one_that_their_order_does_not_change)
     assert_true(number_of(11, 0, 13) == 0);
 }
 
-UNIT_TEST(a_number_is_made_anew_only_where_all_were_heard_and_have_none)
+TEST(a_number_is_made_anew_only_where_all_were_heard_and_have_none)
 {
     atomic_store(&q->number, NUMBER);
     says(0, in(lost, 1));
@@ -437,7 +437,7 @@ UNIT_TEST(a_number_is_made_anew_only_where_all_were_heard_and_have_none)
     assert_true(atomic_load(&q->number) != NUMBER && atomic_load(&q->number) != 0);
 }
 
-UNIT_TEST(a_number_is_lacking_where_one_more_look_can_tell_it)
+TEST(a_number_is_lacking_where_one_more_look_can_tell_it)
 {
     says(0, in(votes, 1));
     says(1, in(votes, 2));
@@ -463,7 +463,7 @@ static void expect_why(const char *why)
     assert_that(strncmp(error.detail, why, strlen(why)) == 0, "%s", error.detail);
 }
 
-UNIT_TEST(it_is_told_why_masters_are_no_majority)
+TEST(it_is_told_why_masters_are_no_majority)
 {
     says(2, of(votes, NUMBER));
     expect_why("1 of 3 masters answered, which is no majority");
@@ -488,7 +488,7 @@ static void answers(size_t i, dibs_status status, struct dibs__vote vote)
     dibs__look_note(look, &look->ops[i], status);
 }
 
-UNIT_TEST(an_answer_tells_from_when_a_master_votes)
+TEST(an_answer_tells_from_when_a_master_votes)
 {
     answers(1, DIBS_OK, waits);
     assert_int_equal(look->open, 5);
@@ -503,7 +503,7 @@ UNIT_TEST(an_answer_tells_from_when_a_master_votes)
 }
 
 /* What a master says when it is admitted changes who is admitted, and not what the look found before. */
-UNIT_TEST(an_admission_is_no_finding)
+TEST(an_admission_is_no_finding)
 {
     says(0, lost);
     look->admitting = true;
@@ -514,4 +514,4 @@ UNIT_TEST(an_admission_is_no_finding)
     assert_int_equal(look->known, 0);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

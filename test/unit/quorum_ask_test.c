@@ -66,7 +66,7 @@ static int64_t passed_ms(int64_t since)
 
 /* --------------------------------------------------------------------- votes */
 
-UNIT_TEST(a_majority_grants_and_the_last_is_not_waited_for)
+TEST(a_majority_grants_and_the_last_is_not_waited_for)
 {
     for (size_t last = 0; last < MEMBERS; last++) {
         begin(7, 7, 7);
@@ -83,7 +83,7 @@ UNIT_TEST(a_majority_grants_and_the_last_is_not_waited_for)
     }
 }
 
-UNIT_TEST(who_is_refused_by_a_majority_does_not_wait_for_the_last)
+TEST(who_is_refused_by_a_majority_does_not_wait_for_the_last)
 {
     begin(7, 7, 7);
     voter_says(0, DIBS__OP_ASK, DIBS_BUSY, 2);
@@ -95,7 +95,7 @@ UNIT_TEST(who_is_refused_by_a_majority_does_not_wait_for_the_last)
 }
 
 /* The third may still make a majority; but not for long. The grant is given back, and nobody is told. */
-UNIT_TEST(one_grant_and_one_refusal_wait_for_the_last_until_it_is_overdue)
+TEST(one_grant_and_one_refusal_wait_for_the_last_until_it_is_overdue)
 {
     begin(7, 7, 7);
     voter_says(1, DIBS__OP_ASK, DIBS_BUSY, 0);
@@ -111,7 +111,7 @@ UNIT_TEST(one_grant_and_one_refusal_wait_for_the_last_until_it_is_overdue)
     assert_int_equal(phase_of(0), DIBS__MEMBER_NOTHING);
 }
 
-UNIT_TEST(masters_that_fail_are_no_refusal)
+TEST(masters_that_fail_are_no_refusal)
 {
     begin(7, 7, 7);
     voter_says(1, DIBS__OP_ASK, DIBS_UNAVAILABLE, 0);
@@ -131,7 +131,7 @@ UNIT_TEST(masters_that_fail_are_no_refusal)
 }
 
 /* Which to wait for changes nothing, so the call must not. */
-UNIT_TEST(a_final_error_comes_before_a_lack_of_replicas)
+TEST(a_final_error_comes_before_a_lack_of_replicas)
 {
     static const dibs_status finals[] = {DIBS_DENIED, DIBS_STORE_ERROR, DIBS_NO_MEMORY};
 
@@ -146,7 +146,7 @@ UNIT_TEST(a_final_error_comes_before_a_lack_of_replicas)
     }
 }
 
-UNIT_TEST(silent_masters_are_waited_for_until_the_deadline)
+TEST(silent_masters_are_waited_for_until_the_deadline)
 {
     begin(7, 7, 7);
     voter_says(1, DIBS__OP_ASK, DIBS_OK, NEVER_MS);
@@ -156,7 +156,7 @@ UNIT_TEST(silent_masters_are_waited_for_until_the_deadline)
     assert_int_equal(passed_ms(began), 1000);
 }
 
-UNIT_TEST(a_master_without_a_connection_is_not_waited_for)
+TEST(a_master_without_a_connection_is_not_waited_for)
 {
     begin(7, 7, 7);
     voters[0].unsent = true;
@@ -168,7 +168,7 @@ UNIT_TEST(a_master_without_a_connection_is_not_waited_for)
 }
 
 /* Whether the lock is taken, or too few masters can be reached, shows when a majority has answered. */
-UNIT_TEST(a_failed_master_does_not_make_a_refusal_a_failure)
+TEST(a_failed_master_does_not_make_a_refusal_a_failure)
 {
     begin(7, 7, 7);
     voter_says(0, DIBS__OP_ASK, DIBS_BUSY, 0);
@@ -186,7 +186,7 @@ UNIT_TEST(a_failed_master_does_not_make_a_refusal_a_failure)
     assert_int_equal(passed_ms(began), 0);
 }
 
-UNIT_TEST(an_answer_of_a_majority_is_a_reply)
+TEST(an_answer_of_a_majority_is_a_reply)
 {
     begin(7, 7, 7);
     int64_t first = the_time;
@@ -205,7 +205,7 @@ UNIT_TEST(an_answer_of_a_majority_is_a_reply)
 }
 
 /* The masters must know of the length before a lease lasts so long. */
-UNIT_TEST(a_lease_of_a_new_length_is_announced_before_it_is_asked_for)
+TEST(a_lease_of_a_new_length_is_announced_before_it_is_asked_for)
 {
     begin(7, 7, 7);
     atomic_store(&setting.q.voting.announced_ms, LEASE_MS - 1);
@@ -223,7 +223,7 @@ UNIT_TEST(a_lease_of_a_new_length_is_announced_before_it_is_asked_for)
 }
 
 #if CAN_FAIL
-UNIT_TEST(an_ask_without_memory_leaves_nothing)
+TEST(an_ask_without_memory_leaves_nothing)
 {
     for (long fails = 1; fails <= 2; fails++) { /* the claim, its place in the table */
         begin(7, 7, 7);
@@ -241,7 +241,7 @@ UNIT_TEST(an_ask_without_memory_leaves_nothing)
 #endif
 
 /* Who rests is asked only where the others are too few, or take long. */
-UNIT_TEST(a_master_that_rests_is_asked_when_it_is_needed)
+TEST(a_master_that_rests_is_asked_when_it_is_needed)
 {
     static const struct {
         dibs_status second;
@@ -269,7 +269,7 @@ UNIT_TEST(a_master_that_rests_is_asked_when_it_is_needed)
 }
 
 /* Before it is told so, it is not asked, even where it is needed. */
-UNIT_TEST(a_master_whose_clock_was_set_is_not_asked)
+TEST(a_master_whose_clock_was_set_is_not_asked)
 {
     for (int rests = 0; rests < 2; rests++) {
         begin(7, 7, 7);
@@ -283,7 +283,7 @@ UNIT_TEST(a_master_whose_clock_was_set_is_not_asked)
 
 /* -------------------------------------------------------------------- fences */
 
-UNIT_TEST(the_largest_fence_of_a_majority_is_raised_at_the_others)
+TEST(the_largest_fence_of_a_majority_is_raised_at_the_others)
 {
     begin(5, 9, 7);
     assert_status(DIBS_OK, ask());
@@ -296,7 +296,7 @@ UNIT_TEST(the_largest_fence_of_a_majority_is_raised_at_the_others)
     }
 }
 
-UNIT_TEST(a_fence_that_a_majority_has_needs_no_more)
+TEST(a_fence_that_a_majority_has_needs_no_more)
 {
     begin(5, 9, 7);
     voter_says(2, DIBS__OP_RAISE, DIBS_OK, NEVER_MS);
@@ -306,7 +306,7 @@ UNIT_TEST(a_fence_that_a_majority_has_needs_no_more)
 }
 
 /* It has lost the lock since. A third grant takes its place, and is raised where it is lower. */
-UNIT_TEST(a_master_that_can_not_raise_is_no_vote)
+TEST(a_master_that_can_not_raise_is_no_vote)
 {
     static const uint64_t thirds[] = {5, 9, 12};
 
@@ -329,7 +329,7 @@ UNIT_TEST(a_master_that_can_not_raise_is_no_vote)
     assert_int_equal(voters[1].quiet, 1);
 }
 
-UNIT_TEST(a_raise_under_way_is_enough)
+TEST(a_raise_under_way_is_enough)
 {
     begin(5, 9, 5);
     voter_says(0, DIBS__OP_RAISE, DIBS_OK, 5);
@@ -339,7 +339,7 @@ UNIT_TEST(a_raise_under_way_is_enough)
 }
 
 /* Also at those whose smaller raise is still under way then. */
-UNIT_TEST(a_larger_fence_that_comes_late_is_raised_everywhere)
+TEST(a_larger_fence_that_comes_late_is_raised_everywhere)
 {
     for (size_t low = 0; low < MEMBERS; low++) {
         size_t high = (low + 1) % MEMBERS, late = (low + 2) % MEMBERS;
@@ -357,7 +357,7 @@ UNIT_TEST(a_larger_fence_that_comes_late_is_raised_everywhere)
 }
 
 /* Where the call is finished when its time is over, the raises have a time of their own. */
-UNIT_TEST(raises_have_a_time_of_their_own)
+TEST(raises_have_a_time_of_their_own)
 {
     static const struct {
         uint32_t timeout_ms;
@@ -375,7 +375,7 @@ UNIT_TEST(raises_have_a_time_of_their_own)
 }
 
 /* The fence of the hold stays, whatever the masters say now. */
-UNIT_TEST(an_owner_that_asks_again_keeps_its_fence)
+TEST(an_owner_that_asks_again_keeps_its_fence)
 {
     begin(7, 7, 7);
     assert_status(DIBS_OK, ask());
@@ -392,7 +392,7 @@ UNIT_TEST(an_owner_that_asks_again_keeps_its_fence)
 
 /* -------------------------------------------------------------------- pauses */
 
-UNIT_TEST(a_waiter_asks_again_when_a_master_says_so)
+TEST(a_waiter_asks_again_when_a_master_says_so)
 {
     begin(7, 7, 7);
     for (size_t i = 0; i < MEMBERS; i++)
@@ -409,7 +409,7 @@ UNIT_TEST(a_waiter_asks_again_when_a_master_says_so)
 }
 
 /* After a split vote the pause is drawn from a range that doubles, so that others do not ask at the same time. */
-UNIT_TEST(the_pause_after_a_split_vote_grows)
+TEST(the_pause_after_a_split_vote_grows)
 {
     static const int64_t most_ms[] = {3, 5, 9, 17, 33};
     enum { TIMES = 40 };
@@ -436,7 +436,7 @@ UNIT_TEST(the_pause_after_a_split_vote_grows)
 }
 
 /* Else those that share the votes would share them again. */
-UNIT_TEST(the_first_pause_after_a_split_vote_is_not_the_same_for_all)
+TEST(the_first_pause_after_a_split_vote_is_not_the_same_for_all)
 {
     enum { TIMES = 40 };
     unsigned counts[3] = {0};
@@ -454,7 +454,7 @@ UNIT_TEST(the_first_pause_after_a_split_vote_is_not_the_same_for_all)
 
 /* ------------------------------------------------------------------- the rest */
 
-UNIT_TEST(a_token_is_in_the_queue_where_a_majority_has_it_there)
+TEST(a_token_is_in_the_queue_where_a_majority_has_it_there)
 {
     begin(7, 7, 7);
     for (size_t i = 0; i < MEMBERS; i++)
@@ -468,7 +468,7 @@ UNIT_TEST(a_token_is_in_the_queue_where_a_majority_has_it_there)
 }
 
 /* A retired token needs a successor: what the others have of it is taken back. */
-UNIT_TEST(what_one_master_retires_is_retired)
+TEST(what_one_master_retires_is_retired)
 {
     static const enum dibs__retirement retirements[] = {DIBS__RETIRED, DIBS__STUCK};
 
@@ -501,7 +501,7 @@ static int64_t took_with_silent_release(int64_t ask_ms)
 }
 
 /* Four times as long as the ask took, and 10 ms at least. */
-UNIT_TEST(a_grant_that_is_given_back_is_not_waited_for_long)
+TEST(a_grant_that_is_given_back_is_not_waited_for_long)
 {
     assert_int_equal(took_with_silent_release(0), 10);
     assert_int_equal(took_with_silent_release(2), 12);
@@ -509,7 +509,7 @@ UNIT_TEST(a_grant_that_is_given_back_is_not_waited_for_long)
 }
 
 /* The next ask takes the release over, and the master is asked once it is answered. */
-UNIT_TEST(a_grant_that_is_being_given_back_is_asked_for_again)
+TEST(a_grant_that_is_being_given_back_is_asked_for_again)
 {
     for (size_t leaves = 0; leaves < MEMBERS; leaves++) {
         begin(7, 7, 7);
@@ -526,7 +526,7 @@ UNIT_TEST(a_grant_that_is_being_given_back_is_asked_for_again)
 }
 
 /* Once a majority has granted, it is one vote more than is needed: a renewal sets the lock there. */
-UNIT_TEST(a_grant_that_is_being_given_back_is_not_asked_for_where_there_are_enough)
+TEST(a_grant_that_is_being_given_back_is_not_asked_for_where_there_are_enough)
 {
     begin(9, 5, 7);
     voter_says(0, DIBS__OP_ASK, DIBS_OK, 0);
@@ -544,7 +544,7 @@ UNIT_TEST(a_grant_that_is_being_given_back_is_not_asked_for_where_there_are_enou
 }
 
 /* A grant that comes when it is not wanted any more is given back. */
-UNIT_TEST(a_late_grant_is_given_back_or_is_one_more_vote)
+TEST(a_late_grant_is_given_back_or_is_one_more_vote)
 {
     for (int held = 0; held < 2; held++) {
         begin(7, 7, 7);
@@ -578,7 +578,7 @@ static void renewed(struct dibs__batch *batch, const struct dibs__error *renew_e
 }
 
 /* A master with an ask to answer is asked for no renewal, and is silent perhaps; but one that has answered is not. */
-UNIT_TEST(a_grant_that_has_come_is_noted_before_a_renewal)
+TEST(a_grant_that_has_come_is_noted_before_a_renewal)
 {
     static struct dibs__batch batch;
 
@@ -606,4 +606,4 @@ UNIT_TEST(a_grant_that_has_come_is_noted_before_a_renewal)
     }
 }
 
-UNIT_TESTS(NULL, end)
+TESTS(NULL, end)

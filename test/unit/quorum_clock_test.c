@@ -13,7 +13,7 @@ static int note(struct dibs__clock_bounds *bounds, double sent, double shown, do
     return dibs__clock_bounds_note(bounds, MS(sent), MS(read), AHEAD_US + (int64_t)((shown + more) * 1000));
 }
 
-UNIT_TEST(a_steady_clock_was_not_set)
+TEST(a_steady_clock_was_not_set)
 {
     struct dibs__clock_bounds bounds = {0};
 
@@ -21,7 +21,7 @@ UNIT_TEST(a_steady_clock_was_not_set)
         assert_int_equal(note(&bounds, i * 10, i * 10 + i % 7 * 0.3, i * 10 + 2, 0), 0);
 }
 
-UNIT_TEST(the_first_answer_shows_no_step)
+TEST(the_first_answer_shows_no_step)
 {
     struct dibs__clock_bounds bounds = {0};
 
@@ -30,7 +30,7 @@ UNIT_TEST(the_first_answer_shows_no_step)
 }
 
 /* This holds however long an answer was under way, or unread. */
-UNIT_TEST(a_slow_answer_shows_no_step)
+TEST(a_slow_answer_shows_no_step)
 {
     struct dibs__clock_bounds bounds = {0};
 
@@ -40,7 +40,7 @@ UNIT_TEST(a_slow_answer_shows_no_step)
     assert_int_equal(note(&bounds, 5001, 5001.1, 5001.2, 0), 0);
 }
 
-UNIT_TEST(a_step_of_more_than_the_bound_is_noticed_once)
+TEST(a_step_of_more_than_the_bound_is_noticed_once)
 {
     static const double steps[] = {1.5, -1.5, 60000, -60000};
 
@@ -54,7 +54,7 @@ UNIT_TEST(a_step_of_more_than_the_bound_is_noticed_once)
 }
 
 /* Two clocks may differ in pace by 1 %, and by no more. */
-UNIT_TEST(the_bound_grows_with_the_time_since)
+TEST(the_bound_grows_with_the_time_since)
 {
     struct dibs__clock_bounds bounds = {0};
 
@@ -63,7 +63,7 @@ UNIT_TEST(the_bound_grows_with_the_time_since)
     assert_int_equal(note(&bounds, 2010, 2010, 2010, 31.5), 1);
 }
 
-UNIT_TEST(a_clock_off_by_a_hundredth_shows_no_step)
+TEST(a_clock_off_by_a_hundredth_shows_no_step)
 {
     struct dibs__clock_bounds fast = {0}, slow = {0};
 
@@ -74,7 +74,7 @@ UNIT_TEST(a_clock_off_by_a_hundredth_shows_no_step)
 }
 
 /* Each step alone is below the bound. */
-UNIT_TEST(small_steps_add_up)
+TEST(small_steps_add_up)
 {
     for (int sign = -1; sign <= 1; sign += 2) {
         struct dibs__clock_bounds bounds = {0};
@@ -86,7 +86,7 @@ UNIT_TEST(small_steps_add_up)
 }
 
 /* A slow answer, which shows little, does not replace one that showed more. */
-UNIT_TEST(a_better_bound_of_a_clock_is_kept)
+TEST(a_better_bound_of_a_clock_is_kept)
 {
     struct dibs__clock_bounds bounds = {0};
 
@@ -95,4 +95,4 @@ UNIT_TEST(a_better_bound_of_a_clock_is_kept)
     assert_int_equal(note(&bounds, 201, 201.1, 201.2, 10), 1);
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

@@ -68,7 +68,7 @@ static struct dibs__member_state state_at(size_t i)
     return state;
 }
 
-UNIT_TEST(looks_become_rarer_until_the_time_is_over)
+TEST(looks_become_rarer_until_the_time_is_over)
 {
     begin(4);
     assert_true(woken_by == began + MS(FIRST_MS));
@@ -94,7 +94,7 @@ UNIT_TEST(looks_become_rarer_until_the_time_is_over)
     assert_true(state_at(2).in_doubt); /* it may have been granted */
 }
 
-UNIT_TEST(what_comes_is_taken_at_the_next_look)
+TEST(what_comes_is_taken_at_the_next_look)
 {
     begin(4);
     voters[2].due = began + MS(3);
@@ -113,7 +113,7 @@ UNIT_TEST(what_comes_is_taken_at_the_next_look)
 }
 
 /* Its retraction need not wait. */
-UNIT_TEST(what_could_not_be_sent_is_given_up_at_once)
+TEST(what_could_not_be_sent_is_given_up_at_once)
 {
     begin(4);
     voters[2].unsent = true;
@@ -124,7 +124,7 @@ UNIT_TEST(what_could_not_be_sent_is_given_up_at_once)
 }
 
 /* So the next ask is not begun there. */
-UNIT_TEST(a_master_that_takes_much_longer_than_usual_rests)
+TEST(a_master_that_takes_much_longer_than_usual_rests)
 {
     begin(4);
     for (size_t i = 0; i < MEMBERS; i++)
@@ -136,7 +136,7 @@ UNIT_TEST(a_master_that_takes_much_longer_than_usual_rests)
 }
 
 /* In whatever order they were left, and end. */
-UNIT_TEST(each_is_looked_for_by_itself)
+TEST(each_is_looked_for_by_itself)
 {
     for (size_t first = 0; first < MEMBERS; first++) {
         begin(ALL);
@@ -154,7 +154,7 @@ UNIT_TEST(each_is_looked_for_by_itself)
 }
 
 /* The nearest of their looks. */
-UNIT_TEST(the_scheduler_is_up_for_the_first_look)
+TEST(the_scheduler_is_up_for_the_first_look)
 {
     for (size_t first = 0; first < MEMBERS; first++) {
         begin(ALL);
@@ -167,7 +167,7 @@ UNIT_TEST(the_scheduler_is_up_for_the_first_look)
 }
 
 /* By a thread that asks again under the token, or releases it. */
-UNIT_TEST(an_ask_is_taken_back_between_two_looks)
+TEST(an_ask_is_taken_back_between_two_looks)
 {
     for (size_t i = 0; i < MEMBERS; i++) {
         bool taken_back;
@@ -184,7 +184,7 @@ UNIT_TEST(an_ask_is_taken_back_between_two_looks)
 }
 
 /* Nothing of the token is left there. */
-UNIT_TEST(an_ask_of_a_claim_that_has_ended_is_dropped)
+TEST(an_ask_of_a_claim_that_has_ended_is_dropped)
 {
     for (int granted = 0; granted < 2; granted++) {
         begin(4);
@@ -203,4 +203,4 @@ UNIT_TEST(an_ask_of_a_claim_that_has_ended_is_dropped)
     }
 }
 
-UNIT_TESTS(NULL, end)
+TESTS(NULL, end)

@@ -100,7 +100,7 @@ static void expect_told(size_t i, dibs_verdict verdict, const char *text)
 
 /* ------------------------------------------------------------- an examination */
 
-UNIT_TEST(it_is_told_how_many_masters_can_be_reached)
+TEST(it_is_told_how_many_masters_can_be_reached)
 {
     assert_status(DIBS_OK, examine(0));
     assert_int_equal(told_count, 2);
@@ -117,7 +117,7 @@ UNIT_TEST(it_is_told_how_many_masters_can_be_reached)
     assert_int_equal(told_count, 0);
 }
 
-UNIT_TEST(two_urls_of_one_server_are_told)
+TEST(two_urls_of_one_server_are_told)
 {
     seen[2].server = seen[0].server;
     assert_status(DIBS_OK, examine(0));
@@ -128,7 +128,7 @@ UNIT_TEST(two_urls_of_one_server_are_told)
     assert_int_equal(told_count, 2);
 }
 
-UNIT_TEST(it_is_told_how_far_the_clocks_are_apart)
+TEST(it_is_told_how_far_the_clocks_are_apart)
 {
     seen[0].ahead_us = 300000;
     seen[1].ahead_us = -700000;
@@ -146,7 +146,7 @@ UNIT_TEST(it_is_told_how_far_the_clocks_are_apart)
     assert_int_equal(told_count, 1);
 }
 
-UNIT_TEST(it_is_told_who_does_not_vote_and_why)
+TEST(it_is_told_who_does_not_vote_and_why)
 {
     static const struct {
         struct dibs__vote vote;
@@ -200,7 +200,7 @@ static const struct dibs__vote *admission_of(size_t i)
     return voters[i].vote_count > 1 ? &voters[i].votes[1] : NULL;
 }
 
-UNIT_TEST(who_lost_its_data_is_admitted)
+TEST(who_lost_its_data_is_admitted)
 {
     lose(0);
     voter_says(2, DIBS__OP_VOTE, DIBS_UNAVAILABLE, 0);
@@ -219,7 +219,7 @@ UNIT_TEST(who_lost_its_data_is_admitted)
 }
 
 /* The wait is that for the longest lease that a master knows of. */
-UNIT_TEST(the_operator_does_not_make_leases_shorter)
+TEST(the_operator_does_not_make_leases_shorter)
 {
     lose(0);
     assert_status(DIBS_OK, examine(ADMIT_MS));
@@ -227,7 +227,7 @@ UNIT_TEST(the_operator_does_not_make_leases_shorter)
     assert_int_equal(admission_of(0)->longest_ms, LEASE_MS);
 }
 
-UNIT_TEST(a_wait_that_is_too_long_is_shortened)
+TEST(a_wait_that_is_too_long_is_shortened)
 {
     static const int64_t waits_ms[] = {6080, 6081, 1000};
 
@@ -243,7 +243,7 @@ UNIT_TEST(a_wait_that_is_too_long_is_shortened)
     }
 }
 
-UNIT_TEST(an_admission_that_fails_is_told)
+TEST(an_admission_that_fails_is_told)
 {
     lose(1);
     second = FAILS;
@@ -255,7 +255,7 @@ UNIT_TEST(an_admission_that_fails_is_told)
                 "Number 2 of the URLs could not be admitted: it belongs to another quorum by now.");
 }
 
-UNIT_TEST(without_a_majority_nobody_is_admitted)
+TEST(without_a_majority_nobody_is_admitted)
 {
     lose(0);
     voter_says(1, DIBS__OP_VOTE, DIBS_UNAVAILABLE, 0);
@@ -265,7 +265,7 @@ UNIT_TEST(without_a_majority_nobody_is_admitted)
     assert_null(admission_of(0));
 }
 
-UNIT_TEST(a_new_quorum_needs_no_word)
+TEST(a_new_quorum_needs_no_word)
 {
     for (size_t i = 0; i < MEMBERS; i++)
         lose(i);
@@ -277,7 +277,7 @@ UNIT_TEST(a_new_quorum_needs_no_word)
 }
 
 /* Of two quorums, the one that has a majority counts; without one, only an operator can tell. */
-UNIT_TEST(masters_of_two_quorums_are_not_mixed)
+TEST(masters_of_two_quorums_are_not_mixed)
 {
     setup(state);
     lose(0);
@@ -300,7 +300,7 @@ UNIT_TEST(masters_of_two_quorums_are_not_mixed)
 }
 
 /* That which this process knows counts first. */
-UNIT_TEST(the_number_that_is_known_stays)
+TEST(the_number_that_is_known_stays)
 {
     atomic_store(&setting.q.number, OTHER_NUMBER);
     lose(0);
@@ -311,4 +311,4 @@ UNIT_TEST(the_number_that_is_known_stays)
     assert_true(atomic_load(&setting.q.number) == OTHER_NUMBER);
 }
 
-UNIT_TESTS(setup, end_vote)
+TESTS(setup, end_vote)

@@ -10,7 +10,7 @@
 #define MEMBERS 3
 
 /* A begun call waits for a push, and no thread listens for it: each member must soon read by itself. */
-UNIT_TEST(every_member_is_told_that_somebody_waits_unheard)
+TEST(every_member_is_told_that_somebody_waits_unheard)
 {
     fake_redis *fakes[MEMBERS];
     const char *urls[MEMBERS];
@@ -46,7 +46,7 @@ static dibs_status release_without_memory(struct dibs__store *store)
 }
 
 /* It says nothing about whether the masters can be reached. */
-UNIT_TEST(a_lack_of_memory_here_is_no_reply)
+TEST(a_lack_of_memory_here_is_no_reply)
 {
     const char *const urls[MEMBERS] = {"mem:", "mem:", "mem:"};
     struct seat seat;
@@ -58,4 +58,4 @@ UNIT_TEST(a_lack_of_memory_here_is_no_reply)
 }
 #endif
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

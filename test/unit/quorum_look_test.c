@@ -38,7 +38,7 @@ static void answers(struct looked *looked, unsigned steps, struct dibs__vote vot
     dibs__look_note(looked->look, &looked->look->ops[0], DIBS_OK);
 }
 
-UNIT_TEST(a_master_that_was_told_of_one_step_is_told_of_the_next)
+TEST(a_master_that_was_told_of_one_step_is_told_of_the_next)
 {
     struct looked looked;
     const struct dibs__vote told = {.what = DIBS__VOTE_DISTRUSTS, .known = true, .votes_in_ms = 1000};
@@ -52,7 +52,7 @@ UNIT_TEST(a_master_that_was_told_of_one_step_is_told_of_the_next)
     end(&looked);
 }
 
-UNIT_TEST(an_answer_of_before_the_clock_was_set_back_makes_no_renewal_count)
+TEST(an_answer_of_before_the_clock_was_set_back_makes_no_renewal_count)
 {
     struct looked looked;
     const struct dibs__vote votes = {.what = DIBS__VOTE_LOOKS, .known = true, .ready = true};
@@ -68,4 +68,4 @@ UNIT_TEST(an_answer_of_before_the_clock_was_set_back_makes_no_renewal_count)
     end(&looked);
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

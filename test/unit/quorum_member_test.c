@@ -24,7 +24,7 @@ static void fails_at_first(struct dibs__claim *claim, enum dibs__why why)
  * Where the client has not heard that clock before, or not for so long that its bounds of the clock are wide, the next
  * grant would not show the step.
  */
-UNIT_TEST(a_master_that_finds_its_clock_set_is_not_asked_before_it_is_told)
+TEST(a_master_that_finds_its_clock_set_is_not_asked_before_it_is_told)
 {
     set_up(&silent);
     struct dibs__claim *claim = asked_for();
@@ -37,4 +37,4 @@ UNIT_TEST(a_master_that_finds_its_clock_set_is_not_asked_before_it_is_told)
     assert_true(takes(claim, 0));
 }
 
-UNIT_TESTS(NULL, tear_down)
+TESTS(NULL, tear_down)

@@ -38,7 +38,7 @@ static int64_t passed_ms(void)
 }
 
 /* Sending it again takes as long as its server is silent, so the others come first. */
-UNIT_TEST(a_broken_connection_is_put_off_behind_those_that_answer)
+TEST(a_broken_connection_is_put_off_behind_those_that_answer)
 {
     for (size_t broken = 0; broken < MEMBERS; broken++) {
         begin();
@@ -52,7 +52,7 @@ UNIT_TEST(a_broken_connection_is_put_off_behind_those_that_answer)
 }
 
 /* Once no other may come soon, it has its share of the time that is left. */
-UNIT_TEST(a_broken_connection_is_made_again_where_the_others_take_long)
+TEST(a_broken_connection_is_made_again_where_the_others_take_long)
 {
     for (size_t broken = 0; broken < MEMBERS; broken++) {
         begin();
@@ -66,7 +66,7 @@ UNIT_TEST(a_broken_connection_is_made_again_where_the_others_take_long)
     }
 }
 
-UNIT_TEST(where_all_connections_broke_they_are_made_again_at_once)
+TEST(where_all_connections_broke_they_are_made_again_at_once)
 {
     begin();
     for (size_t i = 0; i < MEMBERS; i++)
@@ -79,7 +79,7 @@ UNIT_TEST(where_all_connections_broke_they_are_made_again_at_once)
 }
 
 /* Why is told even after the deadline. */
-UNIT_TEST(who_can_not_be_connected_to_has_failed)
+TEST(who_can_not_be_connected_to_has_failed)
 {
     begin();
     for (size_t i = 0; i < 2; i++) {
@@ -93,7 +93,7 @@ UNIT_TEST(who_can_not_be_connected_to_has_failed)
 }
 
 /* What was begun without a connection is sent once there is one. */
-UNIT_TEST(what_was_not_sent_is_begun_again_with_a_connection)
+TEST(what_was_not_sent_is_begun_again_with_a_connection)
 {
     for (size_t late = 0; late < MEMBERS; late++) {
         begin();
@@ -107,7 +107,7 @@ UNIT_TEST(what_was_not_sent_is_begun_again_with_a_connection)
 }
 
 /* The thread wakes for what can come, although that decides nothing. */
-UNIT_TEST(who_has_no_connection_keeps_no_answer_back)
+TEST(who_has_no_connection_keeps_no_answer_back)
 {
     begin();
     voters[0].unsent = voters[1].unsent = true;
@@ -119,7 +119,7 @@ UNIT_TEST(who_has_no_connection_keeps_no_answer_back)
 }
 
 /* As many answers as a decision needs wake it, and no fewer. */
-UNIT_TEST(a_thread_sleeps_until_enough_have_answered)
+TEST(a_thread_sleeps_until_enough_have_answered)
 {
     begin();
     for (size_t i = 0; i < MEMBERS; i++)
@@ -136,4 +136,4 @@ UNIT_TEST(a_thread_sleeps_until_enough_have_answered)
     assert_int_equal(passed_ms(), 9);
 }
 
-UNIT_TESTS(NULL, end)
+TESTS(NULL, end)

@@ -60,7 +60,7 @@ static int64_t rests_ns(size_t i)
     return until == 0 ? 0 : until - moved_clock_now(&setting.clock);
 }
 
-UNIT_TEST(a_member_that_fails_again_rests_longer)
+TEST(a_member_that_fails_again_rests_longer)
 {
     for (int64_t most_ms = REST_FIRST_MS; most_ms <= 4 * REST_FIRST_MS; most_ms *= 2) {
         answers_after(0, DIBS_UNAVAILABLE, 0);
@@ -72,7 +72,7 @@ UNIT_TEST(a_member_that_fails_again_rests_longer)
     }
 }
 
-UNIT_TEST(an_answer_ends_the_rest_and_the_next_is_short)
+TEST(an_answer_ends_the_rest_and_the_next_is_short)
 {
     answers_after(0, DIBS_UNAVAILABLE, 0);
     moved_clock_advance(&setting.clock, rests_ns(0));
@@ -84,7 +84,7 @@ UNIT_TEST(an_answer_ends_the_rest_and_the_next_is_short)
 }
 
 /* It has answered, though it grants nothing. */
-UNIT_TEST(a_member_that_says_why_it_grants_nothing_does_not_rest)
+TEST(a_member_that_says_why_it_grants_nothing_does_not_rest)
 {
     static const struct {
         enum dibs__why why;
@@ -104,7 +104,7 @@ UNIT_TEST(a_member_that_says_why_it_grants_nothing_does_not_rest)
 }
 
 /* Eight times as long as a majority without it takes, and 20 ms at least. */
-UNIT_TEST(a_member_that_takes_much_longer_than_a_majority_rests)
+TEST(a_member_that_takes_much_longer_than_a_majority_rests)
 {
     static const struct {
         int64_t others_ms[2], took_ms;
@@ -125,7 +125,7 @@ UNIT_TEST(a_member_that_takes_much_longer_than_a_majority_rests)
         }
 }
 
-UNIT_TEST(a_single_late_answer_is_forgiven_and_several_are_not)
+TEST(a_single_late_answer_is_forgiven_and_several_are_not)
 {
     be_usual(1, 1, 1);
     answers_after(2, DIBS_OK, 100);
@@ -135,7 +135,7 @@ UNIT_TEST(a_single_late_answer_is_forgiven_and_several_are_not)
     assert_true(rests_ns(2) > 0);
 }
 
-UNIT_TEST(the_first_answer_tells_the_usual_time)
+TEST(the_first_answer_tells_the_usual_time)
 {
     be_usual(1, 1, 0);
     answers_after(2, DIBS_OK, 5);
@@ -147,7 +147,7 @@ static uint32_t asks(uint32_t *spared)
     return dibs__members_to_ask(&setting.q, spared);
 }
 
-UNIT_TEST(who_rests_is_spared_and_asked_once_when_the_rest_is_over)
+TEST(who_rests_is_spared_and_asked_once_when_the_rest_is_over)
 {
     uint32_t spared;
 
@@ -165,7 +165,7 @@ UNIT_TEST(who_rests_is_spared_and_asked_once_when_the_rest_is_over)
 }
 
 /* Who may not vote would not grant anything: it is not spared, but left out. */
-UNIT_TEST(who_may_not_vote_yet_is_not_asked)
+TEST(who_may_not_vote_yet_is_not_asked)
 {
     uint32_t spared;
 
@@ -176,7 +176,7 @@ UNIT_TEST(who_may_not_vote_yet_is_not_asked)
     assert_int_equal(asks(&spared), ALL);
 }
 
-UNIT_TEST(all_are_asked_where_the_others_are_no_majority)
+TEST(all_are_asked_where_the_others_are_no_majority)
 {
     uint32_t spared;
 
@@ -187,7 +187,7 @@ UNIT_TEST(all_are_asked_where_the_others_are_no_majority)
 }
 
 /* When the last of those that were asked takes eight times as long as usual. */
-UNIT_TEST(who_takes_much_longer_than_usual_is_overdue)
+TEST(who_takes_much_longer_than_usual_is_overdue)
 {
     struct dibs__fan_out fan_out = {.quorum = &setting.q, .ops = ops, .open = ALL};
 
@@ -204,7 +204,7 @@ UNIT_TEST(who_takes_much_longer_than_usual_is_overdue)
     assert_true(dibs__fan_out_is_overdue(&fan_out, now));
 }
 
-UNIT_TEST(as_many_answers_are_awaited_as_a_decision_needs)
+TEST(as_many_answers_are_awaited_as_a_decision_needs)
 {
     static const struct {
         unsigned for_it;
@@ -217,7 +217,7 @@ UNIT_TEST(as_many_answers_are_awaited_as_a_decision_needs)
 }
 
 /* The worst is one that does not pass by waiting; the first of those is kept. */
-UNIT_TEST(the_worst_error_is_kept)
+TEST(the_worst_error_is_kept)
 {
     static const struct {
         dibs_status known, next, kept;
@@ -235,4 +235,4 @@ UNIT_TEST(the_worst_error_is_kept)
     }
 }
 
-UNIT_TESTS(setup, tear_down)
+TESTS(setup, tear_down)

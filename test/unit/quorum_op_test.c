@@ -32,7 +32,7 @@ static dibs_status ask_at(struct dibs__pending_op *op)
     return status;
 }
 
-UNIT_TEST(a_grant_that_shows_a_set_clock_is_no_vote)
+TEST(a_grant_that_shows_a_set_clock_is_no_vote)
 {
     static const int64_t steps_us[] = {STEP_US, -STEP_US};
 
@@ -49,7 +49,7 @@ UNIT_TEST(a_grant_that_shows_a_set_clock_is_no_vote)
 }
 
 /* The bounds of its clock are those of after the step by then. */
-UNIT_TEST(a_grant_after_the_step_is_no_vote_before_the_master_is_told)
+TEST(a_grant_after_the_step_is_no_vote_before_the_master_is_told)
 {
     set_up(&granting);
     struct dibs__pending_op *op = &asked_for()->ops[0];
@@ -64,7 +64,7 @@ UNIT_TEST(a_grant_after_the_step_is_no_vote_before_the_master_is_told)
 }
 
 /* It was made before the master was told, and read afterwards. */
-UNIT_TEST(a_grant_from_before_the_master_was_told_is_no_vote)
+TEST(a_grant_from_before_the_master_was_told_is_no_vote)
 {
     const struct dibs__attempt attempt = {.lease_ms = 30000};
     struct dibs__member *member = &setting.members[0];
@@ -83,4 +83,4 @@ UNIT_TEST(a_grant_from_before_the_master_was_told_is_no_vote)
     assert_status(DIBS_OK, ask_at(op));
 }
 
-UNIT_TESTS(NULL, tear_down)
+TESTS(NULL, tear_down)

@@ -50,7 +50,7 @@ static dibs_status look(void)
 
 /* ------------------------------------------------------------------ the owner */
 
-UNIT_TEST(the_owner_is_whom_a_majority_names)
+TEST(the_owner_is_whom_a_majority_names)
 {
     names(0, "a", 900, 10, 5);
     names(1, "a", 700, 30, 6);
@@ -65,7 +65,7 @@ UNIT_TEST(the_owner_is_whom_a_majority_names)
     assert_int_equal(owner.waiters, 3);
 }
 
-UNIT_TEST(a_lock_without_expiry_outlasts_all_others)
+TEST(a_lock_without_expiry_outlasts_all_others)
 {
     names(0, "a", -1, 10, 5);
     names(1, "a", 700, 30, 6);
@@ -74,7 +74,7 @@ UNIT_TEST(a_lock_without_expiry_outlasts_all_others)
     assert_true(owner.remaining_ms == -1);
 }
 
-UNIT_TEST(whom_no_majority_names_has_no_lock)
+TEST(whom_no_majority_names_has_no_lock)
 {
     names(0, "a", 900, 10, 5);
     names(1, "b", 900, 10, 5);
@@ -88,7 +88,7 @@ UNIT_TEST(whom_no_majority_names_has_no_lock)
 }
 
 /* The last one decides where the others do not agree; where it can't, it is not waited for. */
-UNIT_TEST(the_last_master_is_waited_for_where_it_decides)
+TEST(the_last_master_is_waited_for_where_it_decides)
 {
     static const struct {
         const char *first, *second;
@@ -118,7 +118,7 @@ UNIT_TEST(the_last_master_is_waited_for_where_it_decides)
     }
 }
 
-UNIT_TEST(a_minority_of_answers_is_none)
+TEST(a_minority_of_answers_is_none)
 {
     names(0, "a", 900, 10, 5);
     voter_says(1, DIBS__OP_QUERY, DIBS_UNAVAILABLE, 0);
@@ -128,7 +128,7 @@ UNIT_TEST(a_minority_of_answers_is_none)
     assert_true(!owner.held);
 }
 
-UNIT_TEST(who_waits_is_asked_of_the_master_with_the_longest_queue)
+TEST(who_waits_is_asked_of_the_master_with_the_longest_queue)
 {
     dibs_waiter items[4];
     struct dibs__waiters waiters = {.items = items, .most = 4};
@@ -150,7 +150,7 @@ UNIT_TEST(who_waits_is_asked_of_the_master_with_the_longest_queue)
 /* -------------------------------------------------------------------- sharers */
 
 /* Each master names its newest sharer; the fence is the one to which a majority of them is raised. */
-UNIT_TEST(a_lock_is_shared_where_a_majority_says_so)
+TEST(a_lock_is_shared_where_a_majority_says_so)
 {
     shares(0, "s1", 3, 9);
     shares(1, "s2", 2, 8);
@@ -203,7 +203,7 @@ static void share_at_two(void)
     voters[0].sharer_count = voters[1].sharer_count = 2;
 }
 
-UNIT_TEST(all_sharers_are_named_the_newest_first)
+TEST(all_sharers_are_named_the_newest_first)
 {
     share_at_two();
     assert_status(DIBS_OK, look_at_sharers(4, false));
@@ -221,7 +221,7 @@ UNIT_TEST(all_sharers_are_named_the_newest_first)
     assert_string_equal(named.items[0].token, "s2");
 }
 
-UNIT_TEST(sharers_of_a_majority_are_those_that_a_majority_names)
+TEST(sharers_of_a_majority_are_those_that_a_majority_names)
 {
     share_at_two();
     assert_status(DIBS_OK, look_at_sharers(4, true));
@@ -233,7 +233,7 @@ UNIT_TEST(sharers_of_a_majority_are_those_that_a_majority_names)
 }
 
 /* It may name one whom a majority would name with it. */
-UNIT_TEST(a_master_that_does_not_name_its_sharers_leaves_that_unsure)
+TEST(a_master_that_does_not_name_its_sharers_leaves_that_unsure)
 {
     for (int by_majority = 0; by_majority < 2; by_majority++) {
         setup(state);
@@ -246,7 +246,7 @@ UNIT_TEST(a_master_that_does_not_name_its_sharers_leaves_that_unsure)
 }
 
 #if CAN_FAIL
-UNIT_TEST(a_query_without_memory_fails)
+TEST(a_query_without_memory_fails)
 {
     struct dibs__op op = {.kind = DIBS__OP_QUERY, .name = "x", .query = {.owner = &owner, .sharers = &named}};
 
@@ -295,7 +295,7 @@ static dibs_status walk_all(dibs_status first, dibs_status second, dibs_status t
 }
 
 /* A lock that a majority granted is known to one of any majority. */
-UNIT_TEST(the_names_are_those_of_any_majority)
+TEST(the_names_are_those_of_any_majority)
 {
     assert_status(DIBS_OK, walk_all(DIBS_OK, DIBS_OK, DIBS_OK));
     assert_int_equal(walks, 2);
@@ -323,7 +323,7 @@ static dibs_status forget(void)
 }
 
 /* Where only a minority has it in use, it may have been released a moment ago: that one is asked again, and again. */
-UNIT_TEST(a_lock_is_forgotten_by_all)
+TEST(a_lock_is_forgotten_by_all)
 {
     assert_status(DIBS_OK, forget());
     voter_says(0, DIBS__OP_FORGET, DIBS_BUSY, 0);
@@ -342,7 +342,7 @@ UNIT_TEST(a_lock_is_forgotten_by_all)
 }
 
 /* Each has its share of the time that is left: the first a third. */
-UNIT_TEST(each_master_has_its_share_of_the_time_to_forget)
+TEST(each_master_has_its_share_of_the_time_to_forget)
 {
     assert_status(DIBS_OK, forget());
     assert_true(voters[0].last.deadline == the_time + MS(1000) / 3);
@@ -367,7 +367,7 @@ static void all_say(dibs_status first, dibs_status second, dibs_status third)
     voter_says(2, DIBS__OP_FORCE, third, 0);
 }
 
-UNIT_TEST(a_token_is_forced_where_a_majority_has_done_it)
+TEST(a_token_is_forced_where_a_majority_has_done_it)
 {
     static const struct {
         dibs_status say[MEMBERS], status;
@@ -390,7 +390,7 @@ UNIT_TEST(a_token_is_forced_where_a_majority_has_done_it)
     }
 }
 
-UNIT_TEST(whom_a_majority_names_is_forced)
+TEST(whom_a_majority_names_is_forced)
 {
     assert_status(DIBS_OK, force(NULL)); /* nobody has it */
     assert_int_equal(voters[0].asked[DIBS__OP_FORCE], 0);
@@ -403,7 +403,7 @@ UNIT_TEST(whom_a_majority_names_is_forced)
 }
 
 /* It is not known who has it, until the masters say so. */
-UNIT_TEST(who_has_the_lock_is_asked_until_it_is_known)
+TEST(who_has_the_lock_is_asked_until_it_is_known)
 {
     names(0, "a", 900, 10, 5);
     voter_says(2, DIBS__OP_QUERY, DIBS_UNAVAILABLE, 0);
@@ -417,7 +417,7 @@ UNIT_TEST(who_has_the_lock_is_asked_until_it_is_known)
     assert_string_equal(error.detail, "1 of 3 masters answered, which is no majority: a master said so");
 }
 
-UNIT_TEST(all_sharers_of_a_majority_are_forced)
+TEST(all_sharers_of_a_majority_are_forced)
 {
     setup(state);
     share_at_two();
@@ -435,4 +435,4 @@ UNIT_TEST(all_sharers_of_a_majority_are_forced)
     assert_int_equal(voters[0].asked[DIBS__OP_FORCE], 3); /* one that has failed is asked for no other token */
 }
 
-UNIT_TESTS(setup, end_vote)
+TESTS(setup, end_vote)

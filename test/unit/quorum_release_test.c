@@ -68,10 +68,10 @@ static void expect_unconfirmed(bool noted)
     assert_status(DIBS_UNAVAILABLE, dibs__quorum_release_finish(&setting.q.store, &op, &error));
 }
 
-UNIT_TEST(an_ask_without_an_answer_does_not_help_a_release)
+TEST(an_ask_without_an_answer_does_not_help_a_release)
 {
     expect_unconfirmed(false);
     expect_unconfirmed(true);
 }
 
-UNIT_TESTS(NULL, tear_down)
+TESTS(NULL, tear_down)

@@ -74,7 +74,7 @@ static struct dibs__member_state *state_of_third(void)
 
 /* ------------------------------------------------------------------ outcomes */
 
-UNIT_TEST(a_majority_confirms_and_the_last_is_not_waited_for)
+TEST(a_majority_confirms_and_the_last_is_not_waited_for)
 {
     for (size_t last = 0; last < MEMBERS; last++) {
         hold(DIBS_OK, 0);
@@ -96,7 +96,7 @@ UNIT_TEST(a_majority_confirms_and_the_last_is_not_waited_for)
     }
 }
 
-UNIT_TEST(the_masters_decide_together_whether_it_was_held)
+TEST(the_masters_decide_together_whether_it_was_held)
 {
     static const struct {
         dibs_status say[MEMBERS], status;
@@ -119,7 +119,7 @@ UNIT_TEST(the_masters_decide_together_whether_it_was_held)
     }
 }
 
-UNIT_TEST(silent_masters_are_waited_for_until_the_deadline)
+TEST(silent_masters_are_waited_for_until_the_deadline)
 {
     hold(DIBS_OK, 0);
     voter_says(0, DIBS__OP_RELEASE, DIBS_OK, NEVER_MS);
@@ -131,7 +131,7 @@ UNIT_TEST(silent_masters_are_waited_for_until_the_deadline)
 }
 
 /* A token of an earlier process, say: it may be at any of them. */
-UNIT_TEST(a_token_that_is_not_known_is_released_everywhere)
+TEST(a_token_that_is_not_known_is_released_everywhere)
 {
     begin_vote(7, 7, 7);
     assert_status(DIBS_OK, release());
@@ -141,7 +141,7 @@ UNIT_TEST(a_token_that_is_not_known_is_released_everywhere)
     }
 }
 
-UNIT_TEST(what_follows_is_told_with_the_release)
+TEST(what_follows_is_told_with_the_release)
 {
     hold(DIBS_OK, 0);
     voters[1].again = true;
@@ -162,7 +162,7 @@ UNIT_TEST(what_follows_is_told_with_the_release)
 /* ------------------------------------------------ who did not grant the lock */
 
 /* It has nothing to give back; only the attempt ends there. */
-UNIT_TEST(who_refused_the_lock_is_asked_nothing)
+TEST(who_refused_the_lock_is_asked_nothing)
 {
     hold(DIBS_BUSY, 0);
     assert_int_equal(voters[2].kept + voters[2].dropped, 0);
@@ -172,7 +172,7 @@ UNIT_TEST(who_refused_the_lock_is_asked_nothing)
 }
 
 /* One that gave it back and one that never had it are a majority; the other is waited for until it is overdue. */
-UNIT_TEST(who_refused_the_lock_counts_as_free)
+TEST(who_refused_the_lock_counts_as_free)
 {
     hold(DIBS_BUSY, 0);
     voter_says(1, DIBS__OP_RELEASE, DIBS_OK, NEVER_MS);
@@ -193,7 +193,7 @@ UNIT_TEST(who_refused_the_lock_counts_as_free)
 }
 
 /* Whether it was granted there is not known. */
-UNIT_TEST(a_master_in_doubt_does_not_count_as_free)
+TEST(a_master_in_doubt_does_not_count_as_free)
 {
     for (size_t mute = 0; mute < 2; mute++) {
         hold(DIBS_BUSY, 0);
@@ -211,7 +211,7 @@ UNIT_TEST(a_master_in_doubt_does_not_count_as_free)
 /* ------------------------------------------------------------ asks under way */
 
 /* It is taken back with the release, whenever it comes. */
-UNIT_TEST(an_ask_that_was_granted_meanwhile_is_released_with_the_rest)
+TEST(an_ask_that_was_granted_meanwhile_is_released_with_the_rest)
 {
     hold(DIBS_OK, 5);
     the_time += MS(5);
@@ -222,7 +222,7 @@ UNIT_TEST(an_ask_that_was_granted_meanwhile_is_released_with_the_rest)
     assert_int_equal(voters[2].kept, 1);
 }
 
-UNIT_TEST(an_ask_under_way_is_not_waited_for_where_a_majority_confirms)
+TEST(an_ask_under_way_is_not_waited_for_where_a_majority_confirms)
 {
     hold(DIBS_OK, NEVER_MS);
     int64_t began = the_time;
@@ -234,7 +234,7 @@ UNIT_TEST(an_ask_under_way_is_not_waited_for_where_a_majority_confirms)
     assert_int_equal(voters[2].dropped, 1); /* which retracts what may come */
 }
 
-UNIT_TEST(an_ask_under_way_decides_where_the_others_do_not)
+TEST(an_ask_under_way_decides_where_the_others_do_not)
 {
     static const struct {
         dibs_status says, releases, status;
@@ -254,7 +254,7 @@ UNIT_TEST(an_ask_under_way_decides_where_the_others_do_not)
 }
 
 /* The scheduler's thread, which looks at it, is waited for; but no longer than the release has time. */
-UNIT_TEST(an_ask_that_is_looked_at_is_left_to_the_scheduler)
+TEST(an_ask_that_is_looked_at_is_left_to_the_scheduler)
 {
     hold(DIBS_OK, NEVER_MS);
     struct dibs__claim *claim = dibs__claim_find(&setting.q, "dibs:token");
@@ -273,7 +273,7 @@ UNIT_TEST(an_ask_that_is_looked_at_is_left_to_the_scheduler)
 }
 
 /* A release after a split vote is not answered yet: the token is released again once it is. */
-UNIT_TEST(a_grant_that_is_being_given_back_counts_when_that_is_over)
+TEST(a_grant_that_is_being_given_back_counts_when_that_is_over)
 {
     begin_vote(7, 7, 7);
     attempt = (struct dibs__attempt){.name = "x", .token = "dibs:token", .lease_ms = LEASE_MS};
@@ -295,7 +295,7 @@ UNIT_TEST(a_grant_that_is_being_given_back_counts_when_that_is_over)
 /* --------------------------------------------- what may come after the release */
 
 /* A renewal that was not answered may set the lock once more. */
-UNIT_TEST(where_a_renewal_may_set_the_lock_it_is_retracted_too)
+TEST(where_a_renewal_may_set_the_lock_it_is_retracted_too)
 {
     hold(DIBS_BUSY, 0);
     struct dibs__member_state *third = state_of_third();
@@ -310,7 +310,7 @@ UNIT_TEST(where_a_renewal_may_set_the_lock_it_is_retracted_too)
 }
 
 /* An ask that was sent twice may be granted once more: the attempt is dropped behind the release. */
-UNIT_TEST(where_an_ask_may_come_again_the_token_is_dropped)
+TEST(where_an_ask_may_come_again_the_token_is_dropped)
 {
     for (int silent = 0; silent < 2; silent++) {
         hold(DIBS_OK, 5);
@@ -331,7 +331,7 @@ UNIT_TEST(where_an_ask_may_come_again_the_token_is_dropped)
 
 /* -------------------------------------------------------------- retractions */
 
-UNIT_TEST(a_retraction_goes_where_the_token_may_be)
+TEST(a_retraction_goes_where_the_token_may_be)
 {
     hold(DIBS_BUSY, 0);
     dibs__quorum_retract(&setting.q.store, "x", "dibs:token", LEASE_MS, 7);
@@ -345,7 +345,7 @@ UNIT_TEST(a_retraction_goes_where_the_token_may_be)
 }
 
 /* What is under way at a master is cleared when it is over. */
-UNIT_TEST(a_retraction_leaves_an_ask_under_way_to_its_end)
+TEST(a_retraction_leaves_an_ask_under_way_to_its_end)
 {
     hold(DIBS_OK, 5);
     dibs__quorum_retract(&setting.q.store, "x", "dibs:token", LEASE_MS, 7);
@@ -355,7 +355,7 @@ UNIT_TEST(a_retraction_leaves_an_ask_under_way_to_its_end)
     assert_int_equal(voters[2].dropped, 1);
 }
 
-UNIT_TEST(an_attempt_that_is_given_up_is_retracted)
+TEST(an_attempt_that_is_given_up_is_retracted)
 {
     begin_vote(7, 7, 7);
     attempt = (struct dibs__attempt){.name = "x", .token = "dibs:token", .lease_ms = LEASE_MS};
@@ -373,7 +373,7 @@ UNIT_TEST(an_attempt_that_is_given_up_is_retracted)
 
 #if CAN_FAIL
 /* The token is retracted in the background instead. */
-UNIT_TEST(a_release_without_memory_is_a_retraction)
+TEST(a_release_without_memory_is_a_retraction)
 {
     for (int known = 0; known < 2; known++)
         for (long fails = 1; fails <= (known ? 1 : 2); fails++) {
@@ -397,4 +397,4 @@ UNIT_TEST(a_release_without_memory_is_a_retraction)
 }
 #endif
 
-UNIT_TESTS(NULL, end)
+TESTS(NULL, end)

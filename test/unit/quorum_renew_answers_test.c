@@ -121,7 +121,7 @@ static void put_in(size_t i, enum dibs__member_phase phase)
 
 /* ------------------------------------------------------------------ decisions */
 
-UNIT_TEST(a_majority_renews_and_the_last_delays_nobody)
+TEST(a_majority_renews_and_the_last_delays_nobody)
 {
     for (size_t last = 0; last < MEMBERS; last++) {
         setup(state);
@@ -143,7 +143,7 @@ UNIT_TEST(a_majority_renews_and_the_last_delays_nobody)
 }
 
 /* No majority is left: what the last may have is taken back. */
-UNIT_TEST(what_a_majority_lost_is_gone_at_once)
+TEST(what_a_majority_lost_is_gone_at_once)
 {
     begin_renewal();
     answers(0, gone);
@@ -154,7 +154,7 @@ UNIT_TEST(what_a_majority_lost_is_gone_at_once)
     assert_null(dibs__claim_find(&setting.q, "dibs:token"));
 }
 
-UNIT_TEST(where_too_few_answer_nothing_is_decided)
+TEST(where_too_few_answer_nothing_is_decided)
 {
     static const struct {
         const struct dibs__renewal *says[MEMBERS];
@@ -184,7 +184,7 @@ UNIT_TEST(where_too_few_answer_nothing_is_decided)
 }
 
 /* A member that may not be asked leaves two, one of which lost it. */
-UNIT_TEST(masters_that_are_asked_nothing_renew_nothing)
+TEST(masters_that_are_asked_nothing_renew_nothing)
 {
     setup(state);
     put_in(2, DIBS__MEMBER_RETIRED);
@@ -201,7 +201,7 @@ UNIT_TEST(masters_that_are_asked_nothing_renew_nothing)
     assert_true(dones == 1 && item->result == DIBS__UNANSWERED);
 }
 
-UNIT_TEST(the_generation_of_a_renewal_is_that_of_its_beginning)
+TEST(the_generation_of_a_renewal_is_that_of_its_beginning)
 {
     atomic_store(&setting.q.generation, 4);
     begin_renewal();
@@ -212,7 +212,7 @@ UNIT_TEST(the_generation_of_a_renewal_is_that_of_its_beginning)
 }
 
 /* An extension that may still arrive would cut it: so long a majority makes sure of. */
-UNIT_TEST(a_lease_is_as_long_as_a_majority_makes_sure)
+TEST(a_lease_is_as_long_as_a_majority_makes_sure)
 {
     static const struct {
         uint32_t cuts[2];
@@ -242,7 +242,7 @@ UNIT_TEST(a_lease_is_as_long_as_a_majority_makes_sure)
 
 /* -------------------------------------------------------------- what is sent */
 
-UNIT_TEST(each_master_is_asked_for_what_the_caller_wants)
+TEST(each_master_is_asked_for_what_the_caller_wants)
 {
     begin_with((struct dibs__renewal){.lease_ms = LEASE_MS, .fence = 7, .look = true, .fixed = true}, false);
     for (size_t i = 0; i < MEMBERS; i++) {
@@ -259,7 +259,7 @@ UNIT_TEST(each_master_is_asked_for_what_the_caller_wants)
 
 /* The fence that it gave may be larger than that of the hold: by it, it knows whether another has had the lock since.
  */
-UNIT_TEST(a_lock_is_set_where_it_was_not_granted)
+TEST(a_lock_is_set_where_it_was_not_granted)
 {
     static const uint64_t fences[] = {5, 7, 9};
 
@@ -279,7 +279,7 @@ UNIT_TEST(a_lock_is_set_where_it_was_not_granted)
 }
 
 /* Whether that arrives is not known before it is answered; a release must know. */
-UNIT_TEST(a_lock_that_may_be_set_is_noted_until_an_answer)
+TEST(a_lock_that_may_be_set_is_noted_until_an_answer)
 {
     static const struct {
         const struct dibs__renewal *first, *second;
@@ -305,7 +305,7 @@ UNIT_TEST(a_lock_that_may_be_set_is_noted_until_an_answer)
     }
 }
 
-UNIT_TEST(who_is_busy_with_the_token_is_asked_later)
+TEST(who_is_busy_with_the_token_is_asked_later)
 {
     static const enum dibs__member_phase busy[] = {DIBS__MEMBER_ASKED, DIBS__MEMBER_LEAVING, DIBS__MEMBER_RETIRED};
 
@@ -318,7 +318,7 @@ UNIT_TEST(who_is_busy_with_the_token_is_asked_later)
 }
 
 /* Nor one whose clock was set, nor one of another quorum, where the lock would have to be set. */
-UNIT_TEST(who_may_not_vote_is_not_asked_to_set_the_lock)
+TEST(who_may_not_vote_is_not_asked_to_set_the_lock)
 {
     put_in(0, DIBS__MEMBER_UNKNOWN);
     put_in(1, DIBS__MEMBER_UNKNOWN);
@@ -330,7 +330,7 @@ UNIT_TEST(who_may_not_vote_is_not_asked_to_set_the_lock)
 }
 
 /* An extension that was not sent there is sent with the next renewal. */
-UNIT_TEST(an_extension_is_caught_up_on)
+TEST(an_extension_is_caught_up_on)
 {
     begin_renewal();
     answers(0, yes);
@@ -348,7 +348,7 @@ UNIT_TEST(an_extension_is_caught_up_on)
 }
 
 /* What happened while the answer was under way may be missing in it. */
-UNIT_TEST(a_change_during_a_renewal_is_looked_at_again)
+TEST(a_change_during_a_renewal_is_looked_at_again)
 {
     for (int replies = 0; replies < 2; replies++) {
         setup(state);
@@ -367,7 +367,7 @@ UNIT_TEST(a_change_during_a_renewal_is_looked_at_again)
     }
 }
 
-UNIT_TEST(a_length_that_is_not_announced_is_not_sent)
+TEST(a_length_that_is_not_announced_is_not_sent)
 {
     setup(state);
     begin_with((struct dibs__renewal){.lease_ms = LEASE_MS + 1, .extension = true}, false);
@@ -381,7 +381,7 @@ UNIT_TEST(a_length_that_is_not_announced_is_not_sent)
 }
 
 /* Each lease of a batch by itself; where one is not sent, the others keep their places. */
-UNIT_TEST(the_leases_of_a_batch_are_decided_one_by_one)
+TEST(the_leases_of_a_batch_are_decided_one_by_one)
 {
     static const struct dibs__renewal renewal = {
         .name = "x", .token = "dibs:token", .lease_ms = LEASE_MS, .fence = 7, .result = DIBS__GONE};
@@ -406,7 +406,7 @@ UNIT_TEST(the_leases_of_a_batch_are_decided_one_by_one)
     }
 }
 
-UNIT_TEST(a_batch_is_done_when_all_its_leases_are_decided)
+TEST(a_batch_is_done_when_all_its_leases_are_decided)
 {
     static const struct dibs__renewal renewal = {
         .name = "x", .token = "dibs:token", .lease_ms = LEASE_MS, .fence = 7, .result = DIBS__GONE};
@@ -433,7 +433,7 @@ UNIT_TEST(a_batch_is_done_when_all_its_leases_are_decided)
 /* ------------------------------------------------------------ what counts not */
 
 /* It may come later; but not where another has had the lock since. */
-UNIT_TEST(a_lock_that_could_not_be_set_is_no_loss)
+TEST(a_lock_that_could_not_be_set_is_no_loss)
 {
     for (int anothers = 0; anothers < 2; anothers++) {
         setup(state);
@@ -449,7 +449,7 @@ UNIT_TEST(a_lock_that_could_not_be_set_is_no_loss)
 }
 
 /* Its leases end early once the clock is set right; what it sets, it may have forgotten too early. */
-UNIT_TEST(renewals_by_a_clock_that_was_set_do_not_count)
+TEST(renewals_by_a_clock_that_was_set_do_not_count)
 {
     static const struct {
         bool set_back, distrusted, top_up, counts;
@@ -472,7 +472,7 @@ UNIT_TEST(renewals_by_a_clock_that_was_set_do_not_count)
     }
 }
 
-UNIT_TEST(an_answer_shows_the_clock_of_its_master)
+TEST(an_answer_shows_the_clock_of_its_master)
 {
     for (int i = 0; i < 2; i++) {
         begin_renewal();
@@ -492,7 +492,7 @@ static void look(void)
     begin_with((struct dibs__renewal){.lease_ms = 0}, true);
 }
 
-UNIT_TEST(a_look_finds_any_loss)
+TEST(a_look_finds_any_loss)
 {
     static const struct dibs__renewal watched = {.result = DIBS__WATCHED};
     static const struct {
@@ -520,7 +520,7 @@ UNIT_TEST(a_look_finds_any_loss)
 }
 
 /* Others may have it where it was not granted; and who does not watch is not asked. */
-UNIT_TEST(a_look_concerns_who_granted_the_lock_and_watches)
+TEST(a_look_concerns_who_granted_the_lock_and_watches)
 {
     put_in(0, DIBS__MEMBER_UNKNOWN);
     setting.stores[2].watches = false;
@@ -532,7 +532,7 @@ UNIT_TEST(a_look_concerns_who_granted_the_lock_and_watches)
 }
 
 /* A look is no renewal: one may be under way beside it. */
-UNIT_TEST(a_renewal_goes_on_beside_a_look)
+TEST(a_renewal_goes_on_beside_a_look)
 {
     look();
     for (size_t i = 0; i < MEMBERS; i++)
@@ -542,7 +542,7 @@ UNIT_TEST(a_renewal_goes_on_beside_a_look)
 /* --------------------------------------------------------------------- memory */
 
 #if CAN_FAIL
-UNIT_TEST(without_memory_a_renewal_is_unanswered)
+TEST(without_memory_a_renewal_is_unanswered)
 {
     for (long fails = 1; fails <= 4; fails++) {
         fails_here = true;
@@ -567,4 +567,4 @@ UNIT_TEST(without_memory_a_renewal_is_unanswered)
 }
 #endif
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

@@ -69,14 +69,14 @@ static const enum dibs__renewed by_all[MEMBERS] = {DIBS__RENEWED, DIBS__RENEWED,
                                 by_two[MEMBERS] = {DIBS__GONE, DIBS__RENEWED, DIBS__RENEWED},
                                 by_one[MEMBERS] = {DIBS__GONE, DIBS__GONE, DIBS__RENEWED};
 
-UNIT_TEST(what_the_masters_lose_one_after_the_other_is_lost)
+TEST(what_the_masters_lose_one_after_the_other_is_lost)
 {
     assert_int_equal(renewed(by_two, false), DIBS__RENEWED);
     moved_clock_advance(&setting.clock, MS(SOON_MS));
     assert_int_equal(renewed(by_one, false), DIBS__GONE);
 }
 
-UNIT_TEST(what_one_master_lost_is_set_there_again_later)
+TEST(what_one_master_lost_is_set_there_again_later)
 {
     assert_int_equal(renewed(by_two, false), DIBS__RENEWED);
     moved_clock_advance(&setting.clock, MS(SOON_MS));
@@ -99,7 +99,7 @@ static void begin(struct dibs__batch *batch, uint32_t lease_ms, bool extension, 
 }
 
 /* A retraction goes on for as long as the key may be there. */
-UNIT_TEST(a_retraction_knows_the_lease_of_an_extension)
+TEST(a_retraction_knows_the_lease_of_an_extension)
 {
     static struct dibs__batch batch;
     bool is_done = false;
@@ -131,7 +131,7 @@ static enum dibs__renewed watched(const enum dibs__renewed results[MEMBERS])
  * A lease that waits for its look is not renewed for a change that is told meanwhile. So the look itself says that the
  * lock is to be set again.
  */
-UNIT_TEST(a_look_tells_of_a_lock_that_can_be_set_again)
+TEST(a_look_tells_of_a_lock_that_can_be_set_again)
 {
     const enum dibs__renewed without_one[MEMBERS] = {DIBS__GONE, DIBS__WATCHED, DIBS__WATCHED};
 
@@ -143,4 +143,4 @@ UNIT_TEST(a_look_tells_of_a_lock_that_can_be_set_again)
     assert_int_equal(renewed(by_all, true), DIBS__RENEWED);
 }
 
-UNIT_TESTS(setup, tear_down)
+TESTS(setup, tear_down)

@@ -119,7 +119,7 @@ static void reports_reach(size_t i, bool up)
     scene.to[i].reachable(scene.to[i].source, up, "it was cut");
 }
 
-UNIT_TEST_WITH(a_quorum_is_out_of_reach_where_a_majority_is, setup, teardown, void *none)
+TEST_WITH(a_quorum_is_out_of_reach_where_a_majority_is, setup, teardown, void *none)
 {
     reports_reach(0, true); /* nothing has changed */
     reports_reach(2, false);
@@ -140,7 +140,7 @@ UNIT_TEST_WITH(a_quorum_is_out_of_reach_where_a_majority_is, setup, teardown, vo
     assert_true(scene.ups == 1 && scene.downs == 1);
 }
 
-UNIT_TEST_WITH(a_master_that_is_in_reach_again_does_not_rest, setup, teardown, void *none)
+TEST_WITH(a_master_that_is_in_reach_again_does_not_rest, setup, teardown, void *none)
 {
     for (size_t i = 0; i < MEMBERS; i++)
         atomic_store(&scene.q->members[i].rests_until, DIBS__NEVER);
@@ -156,7 +156,7 @@ static void reports_watching(size_t i, bool on)
 }
 
 /* Who begins to report may tell of changes that were missed before. */
-UNIT_TEST_WITH(changes_are_told_while_a_majority_tells_them, setup, teardown, void *none)
+TEST_WITH(changes_are_told_while_a_majority_tells_them, setup, teardown, void *none)
 {
     reports_watching(0, true);
     assert_int_equal(scene.on, 1);
@@ -172,7 +172,7 @@ UNIT_TEST_WITH(changes_are_told_while_a_majority_tells_them, setup, teardown, vo
 }
 
 /* The first report names the server that granted what is held. */
-UNIT_TEST_WITH(a_master_that_went_over_to_another_server_is_told_of, setup, teardown, void *none)
+TEST_WITH(a_master_that_went_over_to_another_server_is_told_of, setup, teardown, void *none)
 {
     struct dibs__lease_store_state lease = {.words = {0}};
 
@@ -190,7 +190,7 @@ UNIT_TEST_WITH(a_master_that_went_over_to_another_server_is_told_of, setup, tear
 }
 
 /* A grant of one master is no more than a hint, which the waiter must confirm; the holder needs none. */
-UNIT_TEST_WITH(a_grant_of_a_member_is_a_hint, setup, teardown, void *none)
+TEST_WITH(a_grant_of_a_member_is_a_hint, setup, teardown, void *none)
 {
     const struct dibs__attempt attempt = {.name = "x", .token = "dibs:token", .lease_ms = LEASE_MS};
     const struct dibs__grant grant = {.name = "x", .token = "dibs:token", .number = 3, .fence = 9};
@@ -300,7 +300,7 @@ static int teardown_noting(void **state)
     return 0;
 }
 
-UNIT_TEST(each_master_attends_to_its_own_descriptors)
+TEST(each_master_attends_to_its_own_descriptors)
 {
     struct pollfd fds[MEMBERS * MEMBERS];
     int64_t deadline;
@@ -315,7 +315,7 @@ UNIT_TEST(each_master_attends_to_its_own_descriptors)
     assert_true(told[0].attended == fds && told[1].attended == fds + 1 && told[2].attended == fds + 3);
 }
 
-UNIT_TEST(a_lock_whose_time_has_come_is_set_again)
+TEST(a_lock_whose_time_has_come_is_set_again)
 {
     const struct dibs__attempt attempt = {.name = "x", .token = "dibs:token", .lease_ms = LEASE_MS};
 
@@ -332,7 +332,7 @@ UNIT_TEST(a_lock_whose_time_has_come_is_set_again)
 }
 
 /* Of a member, of the next look, of a detached operation, of a lock that is to be set again. */
-UNIT_TEST(the_first_deadline_counts)
+TEST(the_first_deadline_counts)
 {
     int64_t deadline, now = dibs__now(&dibs__system_clock);
     struct pollfd fds[MEMBERS];
@@ -367,7 +367,7 @@ UNIT_TEST(the_first_deadline_counts)
 }
 
 /* It blocks only so long as a resolver does; a minority may fail. */
-UNIT_TEST(a_quorum_connects_where_a_majority_does)
+TEST(a_quorum_connects_where_a_majority_does)
 {
     told[1].connects = DIBS_UNAVAILABLE;
     assert_status(DIBS_OK, scene.base->ops->connect(scene.base, false, &error));
@@ -379,7 +379,7 @@ UNIT_TEST(a_quorum_connects_where_a_majority_does)
 }
 
 /* A thread hears one master, the fastest that does not rest; without a thread, all must read by themselves. */
-UNIT_TEST(a_thread_listens_to_the_fastest_master)
+TEST(a_thread_listens_to_the_fastest_master)
 {
     struct dibs__wait_event wait_event;
 
@@ -401,7 +401,7 @@ UNIT_TEST(a_thread_listens_to_the_fastest_master)
     assert_true(told[0].hears);
 }
 
-UNIT_TEST(what_is_begun_is_gathered_at_the_first_master_for_all)
+TEST(what_is_begun_is_gathered_at_the_first_master_for_all)
 {
     scene.base->ops->gather(scene.base, true);
     assert_int_equal(told[0].gathered, 1);
@@ -431,7 +431,7 @@ static void expect_accepted(const char *first, const char *second, const char *t
     teardown(NULL);
 }
 
-UNIT_TEST_WITH(no_two_urls_name_the_same_server, NULL, NULL, void *none)
+TEST_WITH(no_two_urls_name_the_same_server, NULL, NULL, void *none)
 {
     expect_refused("redis://h:1", "redis://i:1", "redis://H:1", "urls[0] and urls[2] are the same master");
     expect_refused("redis://h:2", "redis://h:1/0", "redis://h:1/5", "urls[1] and urls[2] are the same master");
@@ -443,7 +443,7 @@ UNIT_TEST_WITH(no_two_urls_name_the_same_server, NULL, NULL, void *none)
     expect_accepted("mem:b", "mem:a", "redis://h:1");
 }
 
-UNIT_TEST_WITH(a_member_is_one_master, NULL, NULL, void *none)
+TEST_WITH(a_member_is_one_master, NULL, NULL, void *none)
 {
     expect_refused("redis://h:1", "redis-sentinel://h:2/m", "redis://h:3",
                    "urls[1]: a member of a quorum is one master, and no Sentinel");
@@ -453,7 +453,7 @@ UNIT_TEST_WITH(a_member_is_one_master, NULL, NULL, void *none)
 }
 
 /* What only the opening of its store finds. */
-UNIT_TEST_WITH(a_member_that_can_not_be_opened_is_named, NULL, NULL, void *none)
+TEST_WITH(a_member_that_can_not_be_opened_is_named, NULL, NULL, void *none)
 {
     static const char *const urls[] = {"redis://h:1", "redis://h:2", "rediss://h:3"};
     static char missing[] = "/dibs/no/such/file";
@@ -465,7 +465,7 @@ UNIT_TEST_WITH(a_member_that_can_not_be_opened_is_named, NULL, NULL, void *none)
 
 #if CAN_FAIL
 /* Whichever allocation fails; also one of those that take the URLs apart, to compare them. */
-UNIT_TEST_WITH(an_opening_without_memory_leaves_nothing, NULL, NULL, void *none)
+TEST_WITH(an_opening_without_memory_leaves_nothing, NULL, NULL, void *none)
 {
     static const char *const urls[] = {"redis://h:1", "redis://h:2", "mem:"};
     long before = atomic_load(&living), fails = 0;
@@ -488,7 +488,7 @@ UNIT_TEST_WITH(an_opening_without_memory_leaves_nothing, NULL, NULL, void *none)
 }
 #endif
 
-UNIT_TEST_WITH(a_quorum_has_an_odd_number_of_masters_up_to_a_limit, NULL, NULL, void *none)
+TEST_WITH(a_quorum_has_an_odd_number_of_masters_up_to_a_limit, NULL, NULL, void *none)
 {
     static char texts[DIBS__MEMBERS_MAX + 2][32];
     const char *urls[DIBS__MEMBERS_MAX + 2];
@@ -507,4 +507,4 @@ UNIT_TEST_WITH(a_quorum_has_an_odd_number_of_masters_up_to_a_limit, NULL, NULL, 
     }
 }
 
-UNIT_TESTS(setup_noting, teardown_noting)
+TESTS(setup_noting, teardown_noting)

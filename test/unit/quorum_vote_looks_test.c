@@ -59,7 +59,7 @@ static const struct dibs__vote *last_vote(size_t i)
 
 /* ------------------------------------------------------------- how often */
 
-UNIT_TEST(masters_are_looked_at_as_often_as_the_longest_lease_lasts)
+TEST(masters_are_looked_at_as_often_as_the_longest_lease_lasts)
 {
     static const struct {
         uint32_t longest_ms;
@@ -81,13 +81,13 @@ UNIT_TEST(masters_are_looked_at_as_often_as_the_longest_lease_lasts)
     }
 }
 
-UNIT_TEST(a_look_is_not_begun_before_it_is_due)
+TEST(a_look_is_not_begun_before_it_is_due)
 {
     dibs__vote_attend(&setting.q, setting.q.voting.next - 1);
     assert_null(setting.q.voting.look);
 }
 
-UNIT_TEST(a_master_that_did_not_answer_is_looked_at_again_sooner)
+TEST(a_master_that_did_not_answer_is_looked_at_again_sooner)
 {
     voter_says(1, DIBS__OP_VOTE, DIBS_UNAVAILABLE, 0);
     assert_int_equal(look(), MISSED_MS);
@@ -96,7 +96,7 @@ UNIT_TEST(a_master_that_did_not_answer_is_looked_at_again_sooner)
 }
 
 /* While there is something to do, looks are as far apart as it takes. */
-UNIT_TEST(the_next_look_is_when_something_can_be_done)
+TEST(the_next_look_is_when_something_can_be_done)
 {
     static const struct {
         struct dibs__vote vote;
@@ -122,7 +122,7 @@ UNIT_TEST(the_next_look_is_when_something_can_be_done)
 }
 
 /* A number that one master lacks is told it by the next look. */
-UNIT_TEST(a_master_without_a_number_is_told_it_soon)
+TEST(a_master_without_a_number_is_told_it_soon)
 {
     voters[2].vote.quorum = 0;
     atomic_store(&setting.q.number, 0);
@@ -134,7 +134,7 @@ UNIT_TEST(a_master_without_a_number_is_told_it_soon)
 
 /* ----------------------------------------------------------- what is wanted */
 
-UNIT_TEST(a_look_that_is_wanted_begins_soon)
+TEST(a_look_that_is_wanted_begins_soon)
 {
     atomic_store(&setting.q.voting.announced_ms, 5000);
     look();
@@ -155,7 +155,7 @@ UNIT_TEST(a_look_that_is_wanted_begins_soon)
 }
 
 /* A majority knows of the length, so an extension to it need not wait for the last. */
-UNIT_TEST(a_length_is_announced_when_a_majority_has_answered)
+TEST(a_length_is_announced_when_a_majority_has_answered)
 {
     atomic_store(&setting.q.voting.announced_ms, 1);
     voter_says(0, DIBS__OP_VOTE, DIBS_OK, NEVER_MS);
@@ -171,7 +171,7 @@ UNIT_TEST(a_length_is_announced_when_a_majority_has_answered)
 }
 
 /* Half of the command timeout, if a majority has answered, else all of it. */
-UNIT_TEST(the_last_masters_are_waited_for_so_long)
+TEST(the_last_masters_are_waited_for_so_long)
 {
     for (size_t silent = 1; silent <= 2; silent++) {
         setup(state);
@@ -185,7 +185,7 @@ UNIT_TEST(the_last_masters_are_waited_for_so_long)
 
 /* -------------------------------------------------------------- admissions */
 
-UNIT_TEST(who_has_lost_its_data_is_admitted_when_it_has_said_so_for_a_second)
+TEST(who_has_lost_its_data_is_admitted_when_it_has_said_so_for_a_second)
 {
     for (size_t loser = 0; loser < MEMBERS; loser++) {
         setup(state);
@@ -205,7 +205,7 @@ UNIT_TEST(who_has_lost_its_data_is_admitted_when_it_has_said_so_for_a_second)
     }
 }
 
-UNIT_TEST(a_floor_comes_with_the_look_behind_the_wait)
+TEST(a_floor_comes_with_the_look_behind_the_wait)
 {
     for (size_t loser = 0; loser < MEMBERS; loser++) {
         setup(state);
@@ -223,7 +223,7 @@ UNIT_TEST(a_floor_comes_with_the_look_behind_the_wait)
     }
 }
 
-UNIT_TEST(a_new_quorum_is_admitted_by_the_second_look)
+TEST(a_new_quorum_is_admitted_by_the_second_look)
 {
     atomic_store(&setting.q.number, 0);
     atomic_store(&setting.q.voting.announced_ms, 0);
@@ -241,7 +241,7 @@ UNIT_TEST(a_new_quorum_is_admitted_by_the_second_look)
 }
 
 /* One that knows of a quorum in between shows that it is not new: the two looks begin anew. */
-UNIT_TEST(a_look_that_finds_a_member_ends_the_newness)
+TEST(a_look_that_finds_a_member_ends_the_newness)
 {
     for (size_t i = 0; i < MEMBERS; i++)
         lose(i);
@@ -264,7 +264,7 @@ static void step(size_t i, int64_t by_us)
     dibs__member_note_clock(&setting.members[i], the_time, server_us + by_us);
 }
 
-UNIT_TEST(a_step_of_a_clock_is_told_to_its_master)
+TEST(a_step_of_a_clock_is_told_to_its_master)
 {
     for (size_t i = 0; i < MEMBERS; i++)
         for (int back = 0; back < 2; back++) {
@@ -283,7 +283,7 @@ UNIT_TEST(a_step_of_a_clock_is_told_to_its_master)
 }
 
 /* It was the clock of this process that was set. */
-UNIT_TEST(steps_of_a_majority_are_none)
+TEST(steps_of_a_majority_are_none)
 {
     for (size_t right = 0; right < MEMBERS; right++) {
         setup(state);
@@ -299,7 +299,7 @@ UNIT_TEST(steps_of_a_majority_are_none)
 }
 
 /* It is told soon: a majority must know the length of leases first. */
-UNIT_TEST(a_master_that_can_not_be_told_of_its_step_is_looked_at_again)
+TEST(a_master_that_can_not_be_told_of_its_step_is_looked_at_again)
 {
     voters[2].vote.votes_in_ms = 90000;
     voters[2].vote.ready = false;
@@ -322,7 +322,7 @@ static dibs_status announce(uint32_t lease_ms, unsigned answered)
     return status;
 }
 
-UNIT_TEST(a_thread_announces_a_length_to_a_majority)
+TEST(a_thread_announces_a_length_to_a_majority)
 {
     int64_t began = the_time;
     assert_status(DIBS_OK, announce(7000, 3));
@@ -340,7 +340,7 @@ UNIT_TEST(a_thread_announces_a_length_to_a_majority)
     assert_false(voters[0].begun); /* what is not waited for is given up */
 }
 
-UNIT_TEST(a_thread_admits_a_new_quorum)
+TEST(a_thread_admits_a_new_quorum)
 {
     for (int silent = 0; silent < 2; silent++) {
         setup(state);
@@ -363,7 +363,7 @@ UNIT_TEST(a_thread_admits_a_new_quorum)
 }
 
 /* The others must be admitted first, which takes as long as the longest lease. */
-UNIT_TEST(a_minority_that_knows_is_no_majority)
+TEST(a_minority_that_knows_is_no_majority)
 {
     atomic_store(&setting.q.voting.announced_ms, 0);
     lose(0);
@@ -376,7 +376,7 @@ UNIT_TEST(a_minority_that_knows_is_no_majority)
     assert_true(atomic_load(&setting.q.voting.due));
 }
 
-UNIT_TEST(where_no_majority_answers_nothing_is_announced)
+TEST(where_no_majority_answers_nothing_is_announced)
 {
     atomic_store(&setting.q.voting.announced_ms, 0);
     voter_says(0, DIBS__OP_VOTE, DIBS_UNAVAILABLE, 0);
@@ -387,7 +387,7 @@ UNIT_TEST(where_no_majority_answers_nothing_is_announced)
     assert_string_equal(error.detail, "1 of 3 masters answered, which is no majority: a master said so");
 }
 
-UNIT_TEST(two_names_of_one_master_are_refused)
+TEST(two_names_of_one_master_are_refused)
 {
     voters[2].vote.process = 1;
     assert_status(DIBS_INVALID, announce(5000, 3));
@@ -395,7 +395,7 @@ UNIT_TEST(two_names_of_one_master_are_refused)
 }
 
 #if CAN_FAIL
-UNIT_TEST(without_memory_nobody_is_looked_at)
+TEST(without_memory_nobody_is_looked_at)
 {
     fails_here = true;
     atomic_store(&fail_at, 1);
@@ -410,4 +410,4 @@ UNIT_TEST(without_memory_nobody_is_looked_at)
 }
 #endif
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

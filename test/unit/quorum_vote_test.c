@@ -51,7 +51,7 @@ static uint64_t number_by(uint64_t known)
 }
 
 /* So it does not matter if another process, which knows no number, admits some of them at the same time. */
-UNIT_TEST(masters_that_lost_their_data_get_a_number_that_any_process_would_give)
+TEST(masters_that_lost_their_data_get_a_number_that_any_process_would_give)
 {
     uint64_t number = number_by(0);
     assert_true(number != 0 && number != OLD_NUMBER);
@@ -75,7 +75,7 @@ static dibs_status finish_far(struct dibs__store *store, struct dibs__op *op, st
 }
 
 /* A master that is as far away as the command timeout allows is admitted as well, and knows what the others do. */
-UNIT_TEST(a_look_waits_for_a_master_that_is_far_away)
+TEST(a_look_waits_for_a_master_that_is_far_away)
 {
     static const struct dibs__store_ops far = {.begin = begin, .progress = progress_of_far, .finish = finish_far};
 
@@ -96,7 +96,7 @@ UNIT_TEST(a_look_waits_for_a_master_that_is_far_away)
 }
 
 /* Else an extension to it would wait for the far master, longer than the lease may last. */
-UNIT_TEST(a_look_ends_soon_where_a_longer_lease_is_wanted)
+TEST(a_look_ends_soon_where_a_longer_lease_is_wanted)
 {
     static const struct dibs__store_ops far = {.begin = begin, .progress = progress_of_far, .finish = finish_far};
 
@@ -115,4 +115,4 @@ UNIT_TEST(a_look_ends_soon_where_a_longer_lease_is_wanted)
     dibs__vote_finish_all(&setting.q);
 }
 
-UNIT_TESTS(NULL, tear_down)
+TESTS(NULL, tear_down)

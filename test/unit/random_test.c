@@ -17,7 +17,7 @@ static void *draw(void *arg)
 }
 
 /* Else all processes would try again at the same times. */
-UNIT_TEST(each_thread_draws_numbers_of_its_own)
+TEST(each_thread_draws_numbers_of_its_own)
 {
     int64_t drawn[2][DRAWS];
     pthread_t threads[2];
@@ -29,7 +29,7 @@ UNIT_TEST(each_thread_draws_numbers_of_its_own)
     assert_true(memcmp(drawn[0], drawn[1], sizeof drawn[0]) != 0);
 }
 
-UNIT_TEST(jitter_reaches_both_limits_and_no_further)
+TEST(jitter_reaches_both_limits_and_no_further)
 {
     int64_t drawn[DRAWS], least = HIGH, most = LOW;
 
@@ -42,4 +42,4 @@ UNIT_TEST(jitter_reaches_both_limits_and_no_further)
     assert_int_equal(most, HIGH);
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

@@ -31,7 +31,7 @@ static void expect_refused(const char *const *urls, size_t count)
 }
 
 /* Nothing listens there: a server is not even asked. */
-UNIT_TEST(another_hiredis_is_refused)
+TEST(another_hiredis_is_refused)
 {
     static const char *const urls[] = {"unix:///nowhere/1.sock", "unix:///nowhere/2.sock", "unix:///nowhere/3.sock"};
     static const char *const cluster[] = {"redis-cluster://127.0.0.1:1"};
@@ -43,11 +43,11 @@ UNIT_TEST(another_hiredis_is_refused)
     expect_refused(sentinel, 1);
 }
 
-UNIT_TEST(a_store_in_memory_needs_no_hiredis)
+TEST(a_store_in_memory_needs_no_hiredis)
 {
     static const char *const urls[] = {"mem:"};
 
     assert_status(DIBS_OK, open_at(urls, 1));
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

@@ -39,7 +39,7 @@ static bool hears(struct dibs__redirect *redirect, int type, const char *text)
     return hears_of(redirect, type, text, true);
 }
 
-UNIT_TEST(moved_and_ask_name_the_other_node)
+TEST(moved_and_ask_name_the_other_node)
 {
     struct dibs__redirect redirect = {.asking = false};
 
@@ -56,7 +56,7 @@ UNIT_TEST(moved_and_ask_name_the_other_node)
     assert_true(named.ask);
 }
 
-UNIT_TEST(a_host_that_the_node_does_not_know_is_empty)
+TEST(a_host_that_the_node_does_not_know_is_empty)
 {
     assert_true(hears(NULL, REDIS_REPLY_ERROR, "MOVED 1 :6381"));
     assert_string_equal(named.host, "");
@@ -64,7 +64,7 @@ UNIT_TEST(a_host_that_the_node_does_not_know_is_empty)
     assert_string_equal(named.host, "");
 }
 
-UNIT_TEST(an_address_that_is_none_leads_nowhere)
+TEST(an_address_that_is_none_leads_nowhere)
 {
     static const char *const texts[] = {"MOVED 16384 h:1", "MOVED 1",       "MOVED 1 h",
                                         "ASK 1 h:0",       "ASK 1 h:65536", "ASK x h:1"};
@@ -79,7 +79,7 @@ UNIT_TEST(an_address_that_is_none_leads_nowhere)
 }
 
 /* A node that is asked for one key alone has not looked for the others: the third node may have none of them. */
-UNIT_TEST(a_node_that_asking_led_to_names_no_third)
+TEST(a_node_that_asking_led_to_names_no_third)
 {
     struct dibs__redirect redirect = {.asking = true};
 
@@ -94,7 +94,7 @@ UNIT_TEST(a_node_that_asking_led_to_names_no_third)
 }
 
 /* Before Redis 7.0 a node answers ASK as soon as one key of the command is not there, also one that never was. */
-UNIT_TEST(an_ask_that_may_concern_some_keys_leads_nowhere)
+TEST(an_ask_that_may_concern_some_keys_leads_nowhere)
 {
     struct dibs__redirect redirect = {.to = &there};
 
@@ -106,7 +106,7 @@ UNIT_TEST(an_ask_that_may_concern_some_keys_leads_nowhere)
     assert_int_equal(redirect.kind, DIBS__REDIRECT_MOVED);
 }
 
-UNIT_TEST(other_replies_turn_nothing_away)
+TEST(other_replies_turn_nothing_away)
 {
     struct dibs__redirect redirect = {.asking = true};
 
@@ -117,4 +117,4 @@ UNIT_TEST(other_replies_turn_nothing_away)
         dibs__redis_turned_away(NULL, NULL, &(redisReply){.type = REDIS_REPLY_ERROR, .str = "MOVED 1 h:1"}, true));
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

@@ -12,7 +12,7 @@
  * The owner that was seen still has time to restore its lease: the attempt under its new token must leave the lock to
  * it.
  */
-UNIT_TEST(knowledge_of_the_lock_outlives_the_token)
+TEST(knowledge_of_the_lock_outlives_the_token)
 {
     struct dibs__attempt attempt = {
         .name = "a", .token = "t", .lease_ms = 1000, .number = 3, .proof = 4, .in_store = true};
@@ -35,7 +35,7 @@ UNIT_TEST(knowledge_of_the_lock_outlives_the_token)
 }
 
 /* On the connection itself, or on a later one before which the server ended the others, nothing can be overtaken. */
-UNIT_TEST(only_an_ask_in_doubt_may_be_overtaken)
+TEST(only_an_ask_in_doubt_may_be_overtaken)
 {
     static const struct {
         uint64_t doubt, serial, unended;
@@ -52,7 +52,7 @@ UNIT_TEST(only_an_ask_in_doubt_may_be_overtaken)
 }
 
 /* At a member the doubt ends with its attempt: until then the token may hold the lock at the other members. */
-UNIT_TEST(at_a_member_a_doubt_ends_with_the_attempt)
+TEST(at_a_member_a_doubt_ends_with_the_attempt)
 {
     fake_redis *fake = fake_redis_start(false);
     struct dibs__attempt attempt = {.name = "a", .token = "t", .lease_ms = 1000};
@@ -78,7 +78,7 @@ UNIT_TEST(at_a_member_a_doubt_ends_with_the_attempt)
 }
 
 /* Asks go on under the token only where the next connection of the same channel can prove the end of this one. */
-UNIT_TEST(an_unresolvable_doubt_retires_the_token)
+TEST(an_unresolvable_doubt_retires_the_token)
 {
     static const struct {
         size_t channel;
@@ -111,7 +111,7 @@ UNIT_TEST(an_unresolvable_doubt_retires_the_token)
 }
 
 /* What a server answers to an ask that finds the lock taken and does not queue. */
-UNIT_TEST(an_answer_settles_the_asks_before_it)
+TEST(an_answer_settles_the_asks_before_it)
 {
     static const struct {
         bool in_store, doubt, known;
@@ -138,4 +138,4 @@ UNIT_TEST(an_answer_settles_the_asks_before_it)
     }
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

@@ -40,7 +40,7 @@ static void connect_channel(struct scene *scene, size_t channel)
     assert_status(DIBS_OK, dibs__channel_open(scene->store->channels[channel], seat_deadline(), &view, &error));
 }
 
-UNIT_TEST_ON(a_common_channel_does_not_count_as_another_of_itself, struct scene *scene)
+TEST_ON(a_common_channel_does_not_count_as_another_of_itself, struct scene *scene)
 {
     assert_false(dibs__redis_another_is_connected(scene->store, 0));
     assert_true(dibs__redis_another_is_connected(scene->store, 1));
@@ -49,7 +49,7 @@ UNIT_TEST_ON(a_common_channel_does_not_count_as_another_of_itself, struct scene 
     assert_true(dibs__redis_another_is_connected(scene->store, 0));
 }
 
-UNIT_TEST_ON(only_channels_of_its_kind_count, struct scene *scene)
+TEST_ON(only_channels_of_its_kind_count, struct scene *scene)
 {
     size_t last = DIBS__COMMON + DIBS__EXCLUSIVE - 1;
 
@@ -105,7 +105,7 @@ static void open_connected(struct dibs__store **store, const struct dibs__store_
 }
 
 /* Without a scheduler, an open connection is not looked at until another cannot be made. */
-UNIT_TEST_WITH(an_unnoticed_end_leaves_the_channel_disconnected, NULL, NULL, void *none)
+TEST_WITH(an_unnoticed_end_leaves_the_channel_disconnected, NULL, NULL, void *none)
 {
     static struct dibs__counters counters;
     unsigned changes[2] = {0, 0};
@@ -156,7 +156,7 @@ static void attend(struct dibs__store *store)
 }
 
 /* The server takes no more clients, so there is no background channel: an open shared one is used. */
-UNIT_TEST_WITH(a_common_channel_carries_retractions_where_the_background_is_missing, NULL, NULL, void *none)
+TEST_WITH(a_common_channel_carries_retractions_where_the_background_is_missing, NULL, NULL, void *none)
 {
     static struct dibs__counters counters;
     unsigned changes[2] = {0, 0};
@@ -191,4 +191,4 @@ UNIT_TEST_WITH(a_common_channel_carries_retractions_where_the_background_is_miss
     fake_redis_stop(fake);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

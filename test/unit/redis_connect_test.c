@@ -9,7 +9,7 @@
 #include "support/test.h"
 
 /* SIGPIPE would end this program. */
-UNIT_TEST(a_connection_that_was_just_closed_raises_no_signal)
+TEST(a_connection_that_was_just_closed_raises_no_signal)
 {
     int ends[2];
 
@@ -26,4 +26,4 @@ UNIT_TEST(a_connection_that_was_just_closed_raises_no_signal)
     assert_false(sigismember(&pending, SIGPIPE));
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

@@ -28,7 +28,7 @@ static void expect_step(struct dibs__relocks *relocks, const char *name, uint64_
     assert_int_equal(relock.step, step);
 }
 
-UNIT_TEST(a_noted_fence_is_used_once)
+TEST(a_noted_fence_is_used_once)
 {
     struct dibs__relocks *relocks = noted("a", 1);
 
@@ -39,7 +39,7 @@ UNIT_TEST(a_noted_fence_is_used_once)
     dibs__relocks_free(relocks);
 }
 
-UNIT_TEST(a_noted_fence_is_not_used_at_another_server)
+TEST(a_noted_fence_is_not_used_at_another_server)
 {
     struct dibs__relocks *relocks = noted("a", 1);
 
@@ -51,7 +51,7 @@ UNIT_TEST(a_noted_fence_is_not_used_at_another_server)
 }
 
 /* Else a lock that was held alone would have the fence of a sharer. */
-UNIT_TEST(a_noted_fence_is_used_for_its_kind)
+TEST(a_noted_fence_is_used_for_its_kind)
 {
     struct dibs__relocks *relocks = NULL;
 
@@ -62,7 +62,7 @@ UNIT_TEST(a_noted_fence_is_used_for_its_kind)
 }
 
 /* The time counts from the first grant with the fence, however often that is used again. */
-UNIT_TEST(an_old_noted_fence_is_not_used)
+TEST(an_old_noted_fence_is_not_used)
 {
     struct dibs__relocks *relocks = noted("a", 1);
 
@@ -75,7 +75,7 @@ UNIT_TEST(an_old_noted_fence_is_not_used)
 }
 
 /* The grant time of a fence is unknown if its name was displaced while the fence was reused. */
-UNIT_TEST(a_reused_fence_is_noted_where_its_grant_is_known)
+TEST(a_reused_fence_is_noted_where_its_grant_is_known)
 {
     struct dibs__relocks *relocks = noted("a", 2);
 
@@ -84,7 +84,7 @@ UNIT_TEST(a_reused_fence_is_noted_where_its_grant_is_known)
 }
 
 /* Names that share a slot of the table: the newest are kept, and none is taken for another. */
-UNIT_TEST(the_newest_of_many_noted_names_are_kept)
+TEST(the_newest_of_many_noted_names_are_kept)
 {
     enum { NAMES = 10000, NEWEST = 100 };
     struct dibs__relocks *relocks = NULL;
@@ -105,4 +105,4 @@ UNIT_TEST(the_newest_of_many_noted_names_are_kept)
     dibs__relocks_free(relocks);
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

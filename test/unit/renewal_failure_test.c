@@ -7,7 +7,7 @@
 
 /* ------------------------------------------------------------------- failing */
 
-UNIT_TEST_ON(a_batch_that_failed_is_tried_again, stage *s)
+TEST_ON(a_batch_that_failed_is_tried_again, stage *s)
 {
     lock_many(s, 300);
     faults_renewal(&s->faults, DIBS_UNAVAILABLE, 3);
@@ -22,7 +22,7 @@ UNIT_TEST_ON(a_batch_that_failed_is_tried_again, stage *s)
 }
 
 /* Whatever the refusal of the store, the lease lasts until its deadline, and not a nanosecond longer. */
-UNIT_TEST_ON(a_lease_that_cannot_be_renewed_is_lost_at_its_deadline, stage *s)
+TEST_ON(a_lease_that_cannot_be_renewed_is_lost_at_its_deadline, stage *s)
 {
     static const dibs_status refusals[] = {DIBS_UNAVAILABLE, DIBS_DENIED, DIBS_STORE_ERROR, DIBS_NO_MEMORY};
     char name[32];
@@ -47,7 +47,7 @@ UNIT_TEST_ON(a_lease_that_cannot_be_renewed_is_lost_at_its_deadline, stage *s)
 }
 
 /* The lease was renewed after the failure; then everything stalled for longer than the lease. */
-UNIT_TEST_ON(an_old_failure_is_not_the_reason_of_a_new_loss, stage *s)
+TEST_ON(an_old_failure_is_not_the_reason_of_a_new_loss, stage *s)
 {
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     faults_renewal(&s->faults, DIBS_DENIED, 1);
@@ -61,7 +61,7 @@ UNIT_TEST_ON(an_old_failure_is_not_the_reason_of_a_new_loss, stage *s)
     assert_status(DIBS_LOST, dibs_unlock(s->rt, "a"));
 }
 
-UNIT_TEST_ON(a_lease_that_the_store_says_is_gone_is_lost_at_once, stage *s)
+TEST_ON(a_lease_that_the_store_says_is_gone_is_lost_at_once, stage *s)
 {
     lock_many(s, 3);
     faults_renewal_gone(&s->faults, "many-1");
@@ -76,7 +76,7 @@ UNIT_TEST_ON(a_lease_that_the_store_says_is_gone_is_lost_at_once, stage *s)
     assert_int_equal(renewals(s), 5);
 }
 
-UNIT_TEST_ON(a_key_taken_by_another_hand_is_found_gone, stage *s)
+TEST_ON(a_key_taken_by_another_hand_is_found_gone, stage *s)
 {
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     assert_status(DIBS_OK, dibs_force_unlock(s->rt, "a", NULL));
@@ -86,7 +86,7 @@ UNIT_TEST_ON(a_key_taken_by_another_hand_is_found_gone, stage *s)
     assert_status(DIBS_LOST, dibs_unlock(s->rt, "a"));
 }
 
-UNIT_TEST_ON(at_risk_is_told_once_at_half_of_the_lease, stage *s)
+TEST_ON(at_risk_is_told_once_at_half_of_the_lease, stage *s)
 {
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     faults_renewal(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
@@ -103,7 +103,7 @@ UNIT_TEST_ON(at_risk_is_told_once_at_half_of_the_lease, stage *s)
     assert_int_equal(events_count(&s->events, DIBS_EVENT_AT_RISK, NULL), 1);
 }
 
-UNIT_TEST_ON(at_risk_is_told_again_after_a_renewal_that_succeeded, stage *s)
+TEST_ON(at_risk_is_told_again_after_a_renewal_that_succeeded, stage *s)
 {
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     for (unsigned i = 1; i <= 2; i++) {
@@ -122,7 +122,7 @@ UNIT_TEST_ON(at_risk_is_told_again_after_a_renewal_that_succeeded, stage *s)
 
 /* -------------------------------------------------------------- late answers */
 
-UNIT_TEST_ON(an_answer_counts_from_when_its_request_was_sent, stage *s)
+TEST_ON(an_answer_counts_from_when_its_request_was_sent, stage *s)
 {
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     faults_hold_renewals(&s->faults);
@@ -141,7 +141,7 @@ UNIT_TEST_ON(an_answer_counts_from_when_its_request_was_sent, stage *s)
  * The request reached the store in time, and its answer came too late: the holder was told DIBS_LOST, and that is
  * final.
  */
-UNIT_TEST_ON(an_answer_after_the_deadline_undoes_no_loss, stage *s)
+TEST_ON(an_answer_after_the_deadline_undoes_no_loss, stage *s)
 {
     dibs_owner owner;
 
@@ -159,7 +159,7 @@ UNIT_TEST_ON(an_answer_after_the_deadline_undoes_no_loss, stage *s)
     assert_status(DIBS_LOST, dibs_unlock(s->rt, "a"));
 }
 
-UNIT_TEST_ON(an_answer_for_a_lock_that_was_released_is_thrown_away, stage *s)
+TEST_ON(an_answer_for_a_lock_that_was_released_is_thrown_away, stage *s)
 {
     lock_many(s, 2);
     faults_hold_renewals(&s->faults);
@@ -175,7 +175,7 @@ UNIT_TEST_ON(an_answer_for_a_lock_that_was_released_is_thrown_away, stage *s)
     assert_int_equal(stats_of(s->rt).lost, 0);
 }
 
-UNIT_TEST_ON(closing_with_a_renewal_in_flight_is_safe, stage *s)
+TEST_ON(closing_with_a_renewal_in_flight_is_safe, stage *s)
 {
     lock_many(s, 300);
     faults_hold_renewals(&s->faults);
@@ -185,4 +185,4 @@ UNIT_TEST_ON(closing_with_a_renewal_in_flight_is_safe, stage *s)
     assert_int_equal(events_count(&s->events, DIBS_EVENT_LOST, NULL), 0);
 }
 
-UNIT_TESTS(stage_setup_open, stage_teardown)
+TESTS(stage_setup_open, stage_teardown)

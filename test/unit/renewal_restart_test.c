@@ -27,7 +27,7 @@ static void another_server(stage *s, uint64_t number)
     stage_settle(s);
 }
 
-UNIT_TEST_ON(another_server_is_asked_for_all_leases_at_once, stage *s)
+TEST_ON(another_server_is_asked_for_all_leases_at_once, stage *s)
 {
     stage_open(s, LEASE);
     lock_many(s, 300);
@@ -46,7 +46,7 @@ UNIT_TEST_ON(another_server_is_asked_for_all_leases_at_once, stage *s)
 }
 
 /* Fixed leases are renewed as well, for their remaining time: they end when they would have ended. */
-UNIT_TEST_ON(a_fixed_lease_keeps_its_end_at_another_server, stage *s)
+TEST_ON(a_fixed_lease_keeps_its_end_at_another_server, stage *s)
 {
     stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
@@ -69,7 +69,7 @@ UNIT_TEST_ON(a_fixed_lease_keeps_its_end_at_another_server, stage *s)
 }
 
 /* An extension whose caller has given up does not replace the renewal that is due. */
-UNIT_TEST_ON(a_fixed_lease_is_unconfirmed_until_its_renewal_is_answered, stage *s)
+TEST_ON(a_fixed_lease_is_unconfirmed_until_its_renewal_is_answered, stage *s)
 {
     actor *other = actor_start();
 
@@ -99,7 +99,7 @@ static void extend_briefly(void *arg)
 }
 
 /* An extension to a shorter time is refused: in the store the lease is as long as before, and it is renewed in time. */
-UNIT_TEST_ON(an_extension_that_is_refused_costs_no_lease, stage *s)
+TEST_ON(an_extension_that_is_refused_costs_no_lease, stage *s)
 {
     actor *other = actor_start();
 
@@ -140,7 +140,7 @@ static void abandon_extension(stage *s, actor *other)
 }
 
 /* The caller of the extension has left, and was told that its outcome is in doubt: the extension is not sent again. */
-UNIT_TEST_ON(an_abandoned_extension_is_not_repeated, stage *s)
+TEST_ON(an_abandoned_extension_is_not_repeated, stage *s)
 {
     actor *other = actor_start();
 
@@ -159,7 +159,7 @@ UNIT_TEST_ON(an_abandoned_extension_is_not_repeated, stage *s)
 }
 
 /* The next call waits for the end of that one, which comes as no answer, and is sent at once then. */
-UNIT_TEST_ON(an_extension_after_an_abandoned_one_does_not_wait_in_vain, stage *s)
+TEST_ON(an_extension_after_an_abandoned_one_does_not_wait_in_vain, stage *s)
 {
     actor *other = actor_start();
 
@@ -205,7 +205,7 @@ static void begin_unlock_at_another_server(actor *holder, struct release *releas
 }
 
 /* A lease must not be restored after its release: so an unlock waits for the answer. */
-UNIT_TEST_ON(an_unlock_waits_for_the_answer_of_another_server, stage *s)
+TEST_ON(an_unlock_waits_for_the_answer_of_another_server, stage *s)
 {
     actor *holder = actor_start();
     struct release release = {s, "a", DIBS_INVALID};
@@ -223,7 +223,7 @@ UNIT_TEST_ON(an_unlock_waits_for_the_answer_of_another_server, stage *s)
 }
 
 /* An unlock waits for half of its time. Then it releases the lease, and retracts what is still under way. */
-UNIT_TEST_ON(an_unlock_waits_for_another_server_only_for_a_limited_time, stage *s)
+TEST_ON(an_unlock_waits_for_another_server_only_for_a_limited_time, stage *s)
 {
     actor *holder = actor_start();
     struct release release = {s, "a", DIBS_INVALID};
@@ -247,7 +247,7 @@ static bool is_back(void *arg)
 }
 
 /* A lease that is lost cannot be restored any more, so the unlock stops waiting before that half is over. */
-UNIT_TEST_ON(an_unlock_stops_waiting_when_its_lease_is_lost, stage *s)
+TEST_ON(an_unlock_stops_waiting_when_its_lease_is_lost, stage *s)
 {
     actor *holder = actor_start();
     struct release release = {s, "a", DIBS_INVALID};
@@ -265,7 +265,7 @@ UNIT_TEST_ON(an_unlock_stops_waiting_when_its_lease_is_lost, stage *s)
 }
 
 /* The connection of the renewal broke: the renewal may still reach the store, even after the release. */
-UNIT_TEST_ON(an_unlock_is_retracted_behind_a_request_without_an_answer, stage *s)
+TEST_ON(an_unlock_is_retracted_behind_a_request_without_an_answer, stage *s)
 {
     actor *holder = actor_start();
     struct release release = {s, "a", DIBS_INVALID};
@@ -308,7 +308,7 @@ static void lock_or_unlock_many(void *arg)
 }
 
 /* One after the other, the releases would wait for ten seconds. */
-UNIT_TEST_ON(an_unlock_of_many_names_waits_for_another_server_once, stage *s)
+TEST_ON(an_unlock_of_many_names_waits_for_another_server_once, stage *s)
 {
     actor *holder = actor_start();
     struct release_many many = {s, DIBS_INVALID, DIBS_INVALID};
@@ -338,7 +338,7 @@ UNIT_TEST_ON(an_unlock_of_many_names_waits_for_another_server_once, stage *s)
 }
 
 /* The clock stands still, so an unlock that a worker waited for would keep it for ever. */
-UNIT_TEST_ON(a_begun_unlock_that_waits_for_another_server_is_in_nobodys_way, stage *s)
+TEST_ON(a_begun_unlock_that_waits_for_another_server_is_in_nobodys_way, stage *s)
 {
     stage_open(s, LEASE);
     dibs_task *first = task_of_runtime(s->rt), *second = task_of_runtime(s->rt);
@@ -362,7 +362,7 @@ UNIT_TEST_ON(a_begun_unlock_that_waits_for_another_server_is_in_nobodys_way, sta
 }
 
 /* An ordinary renewal cannot restore anything, so an unlock does not wait for it. */
-UNIT_TEST_ON(an_unlock_waits_for_no_other_renewal, stage *s)
+TEST_ON(an_unlock_waits_for_no_other_renewal, stage *s)
 {
     stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -375,7 +375,7 @@ UNIT_TEST_ON(an_unlock_waits_for_no_other_renewal, stage *s)
 }
 
 /* The holder's connection led to another server than the scheduler's. */
-UNIT_TEST_ON(a_lease_that_another_server_granted_is_renewed_at_once, stage *s)
+TEST_ON(a_lease_that_another_server_granted_is_renewed_at_once, stage *s)
 {
     stage_open(s, LEASE);
     another_server(s, 1);
@@ -388,7 +388,7 @@ UNIT_TEST_ON(a_lease_that_another_server_granted_is_renewed_at_once, stage *s)
 /*
  * The store notes which server granted the lease: where that is the server which renewals go to, the lease is proven.
  */
-UNIT_TEST_ON(a_lease_of_the_server_being_asked_is_renewed_in_its_time, stage *s)
+TEST_ON(a_lease_of_the_server_being_asked_is_renewed_in_its_time, stage *s)
 {
     static const struct {
         uint64_t server;
@@ -412,4 +412,4 @@ UNIT_TEST_ON(a_lease_of_the_server_being_asked_is_renewed_in_its_time, stage *s)
     }
 }
 
-UNIT_TESTS(stage_setup, stage_teardown)
+TESTS(stage_setup, stage_teardown)

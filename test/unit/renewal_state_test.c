@@ -19,7 +19,7 @@ static struct dibs__lease *new_lease(void)
     return lease;
 }
 
-UNIT_TEST(a_lease_is_looked_at_when_another_is_due_a_moment_sooner)
+TEST(a_lease_is_looked_at_when_another_is_due_a_moment_sooner)
 {
     struct dibs__lease *lease = new_lease();
     int64_t due = GRANTED + 10 * SECOND, moment = LEASE_MS * DIBS__NS_PER_MS / 1024;
@@ -34,7 +34,7 @@ UNIT_TEST(a_lease_is_looked_at_when_another_is_due_a_moment_sooner)
 }
 
 /* Otherwise a lease that is looked at a moment sooner would have to be looked at again. */
-UNIT_TEST(a_lease_that_is_looked_at_a_little_sooner_is_renewed_at_once)
+TEST(a_lease_that_is_looked_at_a_little_sooner_is_renewed_at_once)
 {
     struct dibs__lease *lease = new_lease();
     int64_t due = GRANTED + 10 * SECOND, little = 10 * SECOND / 8;
@@ -81,7 +81,7 @@ static void land(struct dibs__lease *lease, const struct dibs__renewal *item, in
  * The thread that takes a kept lease says so, and only then tells the renewals. A request that is sent between the two
  * shortens the lease: then it must be made long again, at once, though nobody is told anything new.
  */
-UNIT_TEST(a_lease_that_is_taken_while_it_is_shortened_is_made_long_again)
+TEST(a_lease_that_is_taken_while_it_is_shortened_is_made_long_again)
 {
     struct dibs__lease *lease = new_kept_lease();
     int64_t now = GRANTED + SECOND;
@@ -103,7 +103,7 @@ UNIT_TEST(a_lease_that_is_taken_while_it_is_shortened_is_made_long_again)
 }
 
 /* Otherwise the store would count a lease as kept that is as long as one in use: a dead keeper would be in the way. */
-UNIT_TEST(a_lease_is_told_to_be_kept_only_when_it_is_shortened)
+TEST(a_lease_is_told_to_be_kept_only_when_it_is_shortened)
 {
     struct dibs__lease *lease = new_kept_lease();
     int64_t now = GRANTED + 10 * SECOND;
@@ -135,7 +135,7 @@ static void expect_put_off(struct dibs__lease *lease)
     dibs__lease_unref(lease);
 }
 
-UNIT_TEST(a_look_without_memory_is_put_off)
+TEST(a_look_without_memory_is_put_off)
 {
     struct dibs__lease *lease = new_lease();
 
@@ -143,7 +143,7 @@ UNIT_TEST(a_look_without_memory_is_put_off)
     expect_put_off(lease);
 }
 
-UNIT_TEST(a_fixed_lease_is_looked_at_once_there_is_memory_again)
+TEST(a_fixed_lease_is_looked_at_once_there_is_memory_again)
 {
     struct dibs__lease *lease = new_lease();
 
@@ -152,4 +152,4 @@ UNIT_TEST(a_fixed_lease_is_looked_at_once_there_is_memory_again)
     expect_put_off(lease);
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

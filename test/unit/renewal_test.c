@@ -17,7 +17,7 @@ static const struct pace {
     {86400000, 0, MS(28800000)}, {86400000, 1, MS(1)},
 };
 
-UNIT_TEST_WITH(a_renewal_comes_exactly_at_its_time, stage_setup, stage_teardown, stage *s)
+TEST_WITH(a_renewal_comes_exactly_at_its_time, stage_setup, stage_teardown, stage *s)
 {
     for (size_t i = 0; i < sizeof paces / sizeof paces[0]; i++) {
         const struct pace *pace = &paces[i];
@@ -39,7 +39,7 @@ UNIT_TEST_WITH(a_renewal_comes_exactly_at_its_time, stage_setup, stage_teardown,
     }
 }
 
-UNIT_TEST_WITH(a_lease_of_its_own_is_renewed_at_its_own_third, stage_setup, stage_teardown, stage *s)
+TEST_WITH(a_lease_of_its_own_is_renewed_at_its_own_third, stage_setup, stage_teardown, stage *s)
 {
     const dibs_lock_options short_lease = {.lease_ms = 300};
 
@@ -53,7 +53,7 @@ UNIT_TEST_WITH(a_lease_of_its_own_is_renewed_at_its_own_third, stage_setup, stag
     assert_int_equal(last_renewal(s).lease_ms, 300);
 }
 
-UNIT_TEST_ON(a_nested_acquire_with_a_shorter_lease_shortens_nothing, stage *s)
+TEST_ON(a_nested_acquire_with_a_shorter_lease_shortens_nothing, stage *s)
 {
     const dibs_lock_options short_and_fixed = {.lease_ms = 20, .flags = DIBS_FIXED_LEASE};
 
@@ -65,7 +65,7 @@ UNIT_TEST_ON(a_nested_acquire_with_a_shorter_lease_shortens_nothing, stage *s)
     assert_int_equal(hold_of(s->rt, "a").remaining_ms, believed(LEASE) / MS(1));
 }
 
-UNIT_TEST_ON(nothing_is_renewed_after_the_unlock, stage *s)
+TEST_ON(nothing_is_renewed_after_the_unlock, stage *s)
 {
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
@@ -79,7 +79,7 @@ UNIT_TEST_ON(nothing_is_renewed_after_the_unlock, stage *s)
 
 #define MANY 1000
 
-UNIT_TEST_ON(many_leases_are_renewed_once_a_period_in_few_batches, stage *s)
+TEST_ON(many_leases_are_renewed_once_a_period_in_few_batches, stage *s)
 {
     lock_many(s, MANY);
     for (unsigned period = 1; period <= 3; period++) {
@@ -94,7 +94,7 @@ UNIT_TEST_ON(many_leases_are_renewed_once_a_period_in_few_batches, stage *s)
     assert_status(DIBS_OK, dibs_unlock_all(s->rt));
 }
 
-UNIT_TEST_ON(six_due_leases_make_six_renewals, stage *s)
+TEST_ON(six_due_leases_make_six_renewals, stage *s)
 {
     lock_many(s, 6);
     for (int i = 0; i < 1000; i++)
@@ -107,7 +107,7 @@ UNIT_TEST_ON(six_due_leases_make_six_renewals, stage *s)
  * requests a second, and none waits longer than a third. Once they go together
  * none is renewed more often than once a third.
  */
-UNIT_TEST_ON(leases_due_soon_join_the_batch, stage *s)
+TEST_ON(leases_due_soon_join_the_batch, stage *s)
 {
     const dibs_lock_options options = {.lease_ms = 6000};
     char name[32];
@@ -130,7 +130,7 @@ UNIT_TEST_ON(leases_due_soon_join_the_batch, stage *s)
 }
 
 /* A retry has its own pace, whatever else is sent. */
-UNIT_TEST_ON(failed_renewals_do_not_join_the_batch, stage *s)
+TEST_ON(failed_renewals_do_not_join_the_batch, stage *s)
 {
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     stage_advance(s, MS(500));
@@ -146,7 +146,7 @@ UNIT_TEST_ON(failed_renewals_do_not_join_the_batch, stage *s)
     assert_int_equal(renewals(s), 5);
 }
 
-UNIT_TEST_ON(the_earliest_is_renewed_first, stage *s)
+TEST_ON(the_earliest_is_renewed_first, stage *s)
 {
     char name[32];
 
@@ -164,7 +164,7 @@ UNIT_TEST_ON(the_earliest_is_renewed_first, stage *s)
 }
 
 /* What may have to be retracted later lasts as long as the longest extension. */
-UNIT_TEST_ON(the_longest_extension_is_known, stage *s)
+TEST_ON(the_longest_extension_is_known, stage *s)
 {
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     const struct dibs__lease *lease = dibs__holds_find(s->rt->serial, "a", 1)->lease;
@@ -178,7 +178,7 @@ UNIT_TEST_ON(the_longest_extension_is_known, stage *s)
 
 /* --------------------------------------------------------------------- fixed */
 
-UNIT_TEST_ON(a_fixed_lease_is_never_renewed_and_ends_on_time, stage *s)
+TEST_ON(a_fixed_lease_is_never_renewed_and_ends_on_time, stage *s)
 {
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
     stage_advance(s, believed(LEASE) - 1);
@@ -192,7 +192,7 @@ UNIT_TEST_ON(a_fixed_lease_is_never_renewed_and_ends_on_time, stage *s)
 
 /* ------------------------------------------------------------------- suspend */
 
-UNIT_TEST_ON(after_hours_of_suspend_everything_is_lost_and_nothing_renewed, stage *s)
+TEST_ON(after_hours_of_suspend_everything_is_lost_and_nothing_renewed, stage *s)
 {
     lock_many(s, 300);
     stage_advance(s, MS(INT64_C(8) * 3600 * 1000));
@@ -207,4 +207,4 @@ UNIT_TEST_ON(after_hours_of_suspend_everything_is_lost_and_nothing_renewed, stag
     assert_status(DIBS_OK, dibs_unlock(s->rt, "many-0"));
 }
 
-UNIT_TESTS(stage_setup_open, stage_teardown)
+TESTS(stage_setup_open, stage_teardown)

@@ -23,7 +23,7 @@ static redisReply *parsed(const char *bytes)
     return reply;
 }
 
-UNIT_TEST(errors_have_statuses)
+TEST(errors_have_statuses)
 {
     static const struct {
         const char *text;
@@ -66,7 +66,7 @@ UNIT_TEST(errors_have_statuses)
         assert_that(dibs__reply_status(rows[i].text) == rows[i].status, "%s", rows[i].text);
 }
 
-UNIT_TEST(an_unexpected_reply_is_a_store_error)
+TEST(an_unexpected_reply_is_a_store_error)
 {
     struct dibs__error error;
     redisReply *wrong = parsed("-NOPERM you\r\n"), *strange = parsed("+OK\r\n");
@@ -81,7 +81,7 @@ UNIT_TEST(an_unexpected_reply_is_a_store_error)
     freeReplyObject(strange);
 }
 
-UNIT_TEST(a_refusal_of_a_replica_is_seen_wherever_it_stands)
+TEST(a_refusal_of_a_replica_is_seen_wherever_it_stands)
 {
     static const struct {
         const char *bytes;
@@ -102,7 +102,7 @@ UNIT_TEST(a_refusal_of_a_replica_is_seen_wherever_it_stands)
     }
 }
 
-UNIT_TEST(integers_are_taken_only_from_where_they_are)
+TEST(integers_are_taken_only_from_where_they_are)
 {
     static const struct {
         const char *bytes;
@@ -133,7 +133,7 @@ UNIT_TEST(integers_are_taken_only_from_where_they_are)
 
 /* ------------------------------------------------------------------ buffer */
 
-UNIT_TEST(a_buffer_leaves_lent_memory_when_it_outgrows_it)
+TEST(a_buffer_leaves_lent_memory_when_it_outgrows_it)
 {
     char room[8] = "", bytes[16] = "0123456789abcde";
 
@@ -153,7 +153,7 @@ UNIT_TEST(a_buffer_leaves_lent_memory_when_it_outgrows_it)
     assert_null(unused.bytes);
 }
 
-UNIT_TEST(a_buffer_keeps_what_it_is_given_in_order)
+TEST(a_buffer_keeps_what_it_is_given_in_order)
 {
     struct dibs__buffer buffer = {0};
     char bytes[100];
@@ -175,7 +175,7 @@ UNIT_TEST(a_buffer_keeps_what_it_is_given_in_order)
     dibs__buffer_free(&buffer);
 }
 
-UNIT_TEST(a_command_is_written_as_redis_wants_it)
+TEST(a_command_is_written_as_redis_wants_it)
 {
     static const char expected[] = "*6\r\n$3\r\nSET\r\n$3\r\na\0b\r\n$0\r\n\r\n$2\r\nPX\r\n"
                                    "$20\r\n-9223372036854775808\r\n$19\r\n9223372036854775807\r\n";
@@ -195,7 +195,7 @@ UNIT_TEST(a_command_is_written_as_redis_wants_it)
     dibs__buffer_free(&buffer);
 }
 
-UNIT_TEST(the_words_of_a_command_may_be_texts)
+TEST(the_words_of_a_command_may_be_texts)
 {
     static const char expected[] = "*2\r\n$3\r\nGET\r\n$0\r\n\r\n";
     const char *words[] = {"GET", "", NULL};
@@ -210,7 +210,7 @@ UNIT_TEST(the_words_of_a_command_may_be_texts)
 
 /* -------------------------------------------------------- keys and scripts */
 
-UNIT_TEST(keys_are_in_the_slot_of_the_lock)
+TEST(keys_are_in_the_slot_of_the_lock)
 {
     static const struct {
         const char *prefix, *name, *keys[DIBS__KEYS];
@@ -235,7 +235,7 @@ UNIT_TEST(keys_are_in_the_slot_of_the_lock)
     }
 }
 
-UNIT_TEST(the_longest_keys_fit)
+TEST(the_longest_keys_fit)
 {
     char prefix[DIBS__PREFIX_MAX + 1], name[DIBS_NAME_MAX + 1];
     struct dibs__key key;
@@ -257,7 +257,7 @@ UNIT_TEST(the_longest_keys_fit)
     assert_int_equal(key.size, strlen("dibs:queuet:") + DIBS__PREFIX_MAX + DIBS_NAME_MAX);
 }
 
-UNIT_TEST(scripts_are_bare_code_without_comments)
+TEST(scripts_are_bare_code_without_comments)
 {
     for (int i = 0; i < DIBS__SCRIPT_COUNT; i++) {
         const char *text = dibs__scripts[i].text;
@@ -268,4 +268,4 @@ UNIT_TEST(scripts_are_bare_code_without_comments)
     }
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

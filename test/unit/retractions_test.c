@@ -195,7 +195,7 @@ static void move_to_deadline(struct rig *r)
 
 /* ------------------------------------------------------------------- tests */
 
-UNIT_TEST_ON(a_retraction_uses_the_asks_connection_while_it_is_open, struct rig *r)
+TEST_ON(a_retraction_uses_the_asks_connection_while_it_is_open, struct rig *r)
 {
     struct dibs__route route = route_of_ask(r, 1000);
 
@@ -214,7 +214,7 @@ UNIT_TEST_ON(a_retraction_uses_the_asks_connection_while_it_is_open, struct rig 
     assert_int_equal(r->wakes, 1);
 }
 
-UNIT_TEST_ON(a_retraction_sends_keys_and_token_unchanged, struct rig *r)
+TEST_ON(a_retraction_sends_keys_and_token_unchanged, struct rig *r)
 {
     char expected[256];
     struct dibs__route route = route_of_ask(r, 0);
@@ -227,7 +227,7 @@ UNIT_TEST_ON(a_retraction_sends_keys_and_token_unchanged, struct rig *r)
     assert_int_equal(fake_redis_count(r->fake, expected), 1);
 }
 
-UNIT_TEST_ON(a_retraction_ends_the_asks_connection_before_using_another, struct rig *r)
+TEST_ON(a_retraction_ends_the_asks_connection_before_using_another, struct rig *r)
 {
     struct dibs__route route = route_of_ask(r, 1000);
 
@@ -241,7 +241,7 @@ UNIT_TEST_ON(a_retraction_ends_the_asks_connection_before_using_another, struct 
     assert_true(fake_redis_place(r->fake, "CLIENT KILL ID 1", 1) < fake_redis_place(r->fake, "EVALSHA", 1));
 }
 
-UNIT_TEST_ON(a_later_connection_is_not_the_asks, struct rig *r)
+TEST_ON(a_later_connection_is_not_the_asks, struct rig *r)
 {
     struct dibs__route route = route_of_ask(r, 0);
 
@@ -255,7 +255,7 @@ UNIT_TEST_ON(a_later_connection_is_not_the_asks, struct rig *r)
     assert_true(fake_redis_place(r->fake, "CLIENT KILL ID 1", 2) < fake_redis_place(r->fake, "EVALSHA", 1));
 }
 
-UNIT_TEST_ON(at_another_server_no_connection_need_be_ended, struct rig *r)
+TEST_ON(at_another_server_no_connection_need_be_ended, struct rig *r)
 {
     struct dibs__route route = route_of_ask(r, 1000);
 
@@ -269,7 +269,7 @@ UNIT_TEST_ON(at_another_server_no_connection_need_be_ended, struct rig *r)
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 1);
 }
 
-UNIT_TEST_ON(an_ask_never_sent_needs_no_connection_ended, struct rig *r)
+TEST_ON(an_ask_never_sent_needs_no_connection_ended, struct rig *r)
 {
     struct dibs__route route = {.channel = NULL};
 
@@ -280,7 +280,7 @@ UNIT_TEST_ON(an_ask_never_sent_needs_no_connection_ended, struct rig *r)
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID"), 1);
 }
 
-UNIT_TEST_ON(without_the_right_to_kill_only_the_servers_clock_is_final, struct rig *r)
+TEST_ON(without_the_right_to_kill_only_the_servers_clock_is_final, struct rig *r)
 {
     fake_redis_answer(r->fake, "CLIENT KILL", "-NOPERM no right\r\n");
     struct dibs__route route = route_of_ask(r, 400000);
@@ -306,7 +306,7 @@ UNIT_TEST_ON(without_the_right_to_kill_only_the_servers_clock_is_final, struct r
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 0);
 }
 
-UNIT_TEST_ON(a_refused_kill_proves_nothing, struct rig *r)
+TEST_ON(a_refused_kill_proves_nothing, struct rig *r)
 {
     struct dibs__route route = route_of_ask(r, 0);
 
@@ -325,7 +325,7 @@ UNIT_TEST_ON(a_refused_kill_proves_nothing, struct rig *r)
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 2);
 }
 
-UNIT_TEST_ON(a_lost_script_is_sent_again_with_its_text, struct rig *r)
+TEST_ON(a_lost_script_is_sent_again_with_its_text, struct rig *r)
 {
     struct dibs__route route = route_of_ask(r, 0);
 
@@ -338,7 +338,7 @@ UNIT_TEST_ON(a_lost_script_is_sent_again_with_its_text, struct rig *r)
     assert_int_equal(fake_redis_accepted(r->fake), 1);
 }
 
-UNIT_TEST_ON(a_refused_retraction_is_sent_again_with_growing_pauses, struct rig *r)
+TEST_ON(a_refused_retraction_is_sent_again_with_growing_pauses, struct rig *r)
 {
     struct dibs__route route = route_of_ask(r, 0);
     int64_t longest = 20;
@@ -356,7 +356,7 @@ UNIT_TEST_ON(a_refused_retraction_is_sent_again_with_growing_pauses, struct rig 
     attend_until_left(r, 0);
 }
 
-UNIT_TEST_ON(an_unanswered_retraction_is_sent_again_on_the_next_connection, struct rig *r)
+TEST_ON(an_unanswered_retraction_is_sent_again_on_the_next_connection, struct rig *r)
 {
     struct dibs__route route = route_of_ask(r, 0);
     int64_t begun = moved_clock_now(&r->clock);
@@ -380,7 +380,7 @@ UNIT_TEST_ON(an_unanswered_retraction_is_sent_again_on_the_next_connection, stru
     assert_true(fake_redis_place(r->fake, "CLIENT KILL ID 1", 1) < fake_redis_place(r->fake, "EVALSHA", 2));
 }
 
-UNIT_TEST_ON(an_unanswered_background_retraction_ends_the_connection_again, struct rig *r)
+TEST_ON(an_unanswered_background_retraction_ends_the_connection_again, struct rig *r)
 {
     struct dibs__route route = route_of_ask(r, 0);
 
@@ -409,7 +409,7 @@ static int place_of_retraction(struct rig *r, const char *name, const char *text
 }
 
 /* The server confirms the end of several connections at once: each leads to its own retraction only. */
-UNIT_TEST_ON(connections_that_end_at_once_lead_each_to_its_own_retraction, struct rig *r)
+TEST_ON(connections_that_end_at_once_lead_each_to_its_own_retraction, struct rig *r)
 {
     enum { ASKS = 3 };
     static const char *const names[ASKS] = {"a", "middle", "longest-name"};
@@ -436,7 +436,7 @@ UNIT_TEST_ON(connections_that_end_at_once_lead_each_to_its_own_retraction, struc
                          place_of_retraction(r, names[i], tokens[i]));
 }
 
-UNIT_TEST_ON(many_retractions_come_to_an_end, struct rig *r)
+TEST_ON(many_retractions_come_to_an_end, struct rig *r)
 {
     enum { MANY = 150 }; /* more than are sent at once */
     struct dibs__route own = route_of_ask(r, 0), other;
@@ -479,7 +479,7 @@ static void add_many(struct rig *r, unsigned count, const struct dibs__route *ro
     }
 }
 
-UNIT_TEST_ON(many_retractions_go_in_few_batches_at_a_time, struct rig *r)
+TEST_ON(many_retractions_go_in_few_batches_at_a_time, struct rig *r)
 {
     enum { BATCHES = 10 };
     struct dibs__route nowhere = {.channel = NULL};
@@ -499,7 +499,7 @@ UNIT_TEST_ON(many_retractions_go_in_few_batches_at_a_time, struct rig *r)
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), BATCHES);
 }
 
-UNIT_TEST_ON(a_refused_retraction_delays_no_other, struct rig *r)
+TEST_ON(a_refused_retraction_delays_no_other, struct rig *r)
 {
     struct dibs__route nowhere = {.channel = NULL};
 
@@ -515,7 +515,7 @@ UNIT_TEST_ON(a_refused_retraction_delays_no_other, struct rig *r)
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 0);
 }
 
-UNIT_TEST_ON(a_refused_batch_of_retractions_is_sent_one_by_one, struct rig *r)
+TEST_ON(a_refused_batch_of_retractions_is_sent_one_by_one, struct rig *r)
 {
     struct dibs__route nowhere = {.channel = NULL};
     char of_three[128], of_one[128];
@@ -531,7 +531,7 @@ UNIT_TEST_ON(a_refused_batch_of_retractions_is_sent_one_by_one, struct rig *r)
     assert_int_equal(fake_redis_count(r->fake, of_one), 3);
 }
 
-UNIT_TEST_ON(a_retraction_refused_for_ever_ends_with_its_lease, struct rig *r)
+TEST_ON(a_retraction_refused_for_ever_ends_with_its_lease, struct rig *r)
 {
     struct dibs__route nowhere = {.channel = NULL};
     int64_t begun = moved_clock_now(&r->clock);
@@ -550,7 +550,7 @@ UNIT_TEST_ON(a_retraction_refused_for_ever_ends_with_its_lease, struct rig *r)
 }
 
 /* Rule 25 applies without a connection as well: a retraction that can't be sent is not kept for ever. */
-UNIT_TEST_ON(a_retraction_without_a_connection_ends_with_its_lease, struct rig *r)
+TEST_ON(a_retraction_without_a_connection_ends_with_its_lease, struct rig *r)
 {
     enum { ROUNDS = 200, EACH = 50, EVERY_MS = 1000, SHORT_MS = 10000, LONGER_MS = 30000 };
     struct dibs__route route = route_of_ask(r, 0), nowhere = {.channel = NULL};
@@ -575,7 +575,7 @@ UNIT_TEST_ON(a_retraction_without_a_connection_ends_with_its_lease, struct rig *
 }
 
 /* Retractions that waited for a missing connection go over another as soon as that is offered. */
-UNIT_TEST_ON(another_connection_takes_waiting_retractions, struct rig *r)
+TEST_ON(another_connection_takes_waiting_retractions, struct rig *r)
 {
     struct dibs__route route = route_of_ask(r, 0), nowhere = {.channel = NULL};
 
@@ -596,7 +596,7 @@ UNIT_TEST_ON(another_connection_takes_waiting_retractions, struct rig *r)
 }
 
 /* Who retracts waits for no further connection where it has gone over to one before the last one failed. */
-UNIT_TEST_ON(a_retraction_whose_connection_fails_goes_over_the_one_in_use_by_then, struct rig *r)
+TEST_ON(a_retraction_whose_connection_fails_goes_over_the_one_in_use_by_then, struct rig *r)
 {
     struct dibs__route route = route_of_ask(r, 1000);
 
@@ -630,7 +630,7 @@ static void take_none(void *context, void *to, const struct dibs__forwarded_retr
 }
 
 /* This happens when a slot of a cluster moves: the scheduler would spin until the request under way is answered. */
-UNIT_TEST_ON(a_retraction_given_away_is_no_longer_due, struct rig *r)
+TEST_ON(a_retraction_given_away_is_no_longer_due, struct rig *r)
 {
     static const struct dibs__node_hooks node = {.forward = take_none, .is_away = is_named_away};
     struct dibs__route route = route_of_ask(r, 0);
@@ -686,7 +686,7 @@ static void setup_given(struct rig *r)
 }
 
 /* The node took the place of a dead one a moment ago. Without the fence waiters would leave the lock to its owner. */
-UNIT_TEST_ON(a_retraction_that_another_node_continues_raises_the_fence, struct rig *r)
+TEST_ON(a_retraction_that_another_node_continues_raises_the_fence, struct rig *r)
 {
     setup_given(r);
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
@@ -699,7 +699,7 @@ UNIT_TEST_ON(a_retraction_that_another_node_continues_raises_the_fence, struct r
 }
 
 /* Two nodes that name each other are not asked without a pause. */
-UNIT_TEST_ON(the_pause_before_another_node_grows, struct rig *r)
+TEST_ON(the_pause_before_another_node_grows, struct rig *r)
 {
     uint32_t first = 0;
 
@@ -715,7 +715,7 @@ UNIT_TEST_ON(the_pause_before_another_node_grows, struct rig *r)
 }
 
 /* ASKING selects what may be done while a slot moves, but it may have moved by then. */
-UNIT_TEST_ON(a_retraction_that_is_refused_at_a_new_node_is_sent_there_as_to_its_own, struct rig *r)
+TEST_ON(a_retraction_that_is_refused_at_a_new_node_is_sent_there_as_to_its_own, struct rig *r)
 {
     setup_given(r);
     fake_redis_answer(r->fake, "EVALSHA", "*2\r\n:500\r\n-TRYAGAIN the sharers of the lock are at another node\r\n");
@@ -733,7 +733,7 @@ UNIT_TEST_ON(a_retraction_that_is_refused_at_a_new_node_is_sent_there_as_to_its_
     assert_int_equal(fake_redis_count(r->fake, "ASKING"), 1);
 }
 
-UNIT_TEST_ON(the_end_drops_all_retractions, struct rig *r)
+TEST_ON(the_end_drops_all_retractions, struct rig *r)
 {
     struct dibs__route route = route_of_ask(r, 0);
 
@@ -744,4 +744,4 @@ UNIT_TEST_ON(the_end_drops_all_retractions, struct rig *r)
     assert_int_equal(dibs__redis_unconfirmed(&r->store.store), 2);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

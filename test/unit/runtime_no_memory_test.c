@@ -89,7 +89,7 @@ static struct run try_with(long nth)
     return a;
 }
 
-UNIT_TEST(each_allocation_of_a_cycle_fails_once)
+TEST(each_allocation_of_a_cycle_fails_once)
 {
     for (int i = 0; i < 3; i++) /* so that the C library has allocated what it allocates only once */
         assert_status(DIBS_OK, try_with(0).status);
@@ -158,7 +158,7 @@ static bool hand_over_with(long nth)
     return h.failed;
 }
 
-UNIT_TEST(an_unlock_for_another_needs_no_memory)
+TEST(an_unlock_for_another_needs_no_memory)
 {
     long nth = 1;
 
@@ -171,7 +171,7 @@ UNIT_TEST(an_unlock_for_another_needs_no_memory)
 /* --------------------------------------------------------------- nothing stays */
 
 /* A name that nobody holds any more takes no memory, in whatever way its hold ended. */
-UNIT_TEST(names_that_come_and_go_leave_nothing)
+TEST(names_that_come_and_go_leave_nothing)
 {
     enum { NAMES = 500 };
     static const char *const urls[] = {"mem:names"};
@@ -196,7 +196,7 @@ UNIT_TEST(names_that_come_and_go_leave_nothing)
     dibs_close(two);
 }
 
-UNIT_TEST(a_nested_pair_asks_for_no_memory)
+TEST(a_nested_pair_asks_for_no_memory)
 {
     static const char *const urls[] = {"mem:"};
     const dibs_config config = {.urls = urls, .url_count = 1};
@@ -222,7 +222,7 @@ UNIT_TEST(a_nested_pair_asks_for_no_memory)
 
 /* A thread that can't reach the store has no memory for the sentence that says why: that it can't is told all the same.
  */
-UNIT_TEST(an_outage_without_memory_for_its_sentence_is_told)
+TEST(an_outage_without_memory_for_its_sentence_is_told)
 {
     for (int lacks = 0; lacks < 2; lacks++) {
         struct dibs__outage *outage, *other = NULL;
@@ -242,4 +242,4 @@ UNIT_TEST(an_outage_without_memory_for_its_sentence_is_told)
     }
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

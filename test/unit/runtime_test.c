@@ -88,7 +88,7 @@ static int revive_and_fork(dibs_runtime *rt)
     return good ? 0 : 3;
 }
 
-UNIT_TEST_WITH(a_fork_may_come_while_a_child_revives_its_runtime, NULL, NULL, void *none)
+TEST_WITH(a_fork_may_come_while_a_child_revives_its_runtime, NULL, NULL, void *none)
 {
     struct dibs__error error;
     struct dibs__settings settings = {.lease_ms = LEASE, .command_timeout_ms = 1000, .open_store = open_between};
@@ -128,7 +128,7 @@ static int use_in_child(dibs_runtime *rt, dibs_runtime *unused)
     return 0;
 }
 
-UNIT_TEST_WITH(a_child_holds_nothing_and_has_a_store_of_its_own, NULL, NULL, void *none)
+TEST_WITH(a_child_holds_nothing_and_has_a_store_of_its_own, NULL, NULL, void *none)
 {
     const char *url = "mem:forked";
     const dibs_config config = {.urls = &url, .url_count = 1};
@@ -150,7 +150,7 @@ UNIT_TEST_WITH(a_child_holds_nothing_and_has_a_store_of_its_own, NULL, NULL, voi
 }
 
 /* A close in the child waits for the child's threads alone. */
-UNIT_TEST_WITH(a_child_may_close_a_runtime_that_its_parent_uses, NULL, NULL, void *none)
+TEST_WITH(a_child_may_close_a_runtime_that_its_parent_uses, NULL, NULL, void *none)
 {
     const char *url = "mem:";
     const dibs_config config = {.urls = &url, .url_count = 1};
@@ -190,7 +190,7 @@ UNIT_TEST_WITH(a_child_may_close_a_runtime_that_its_parent_uses, NULL, NULL, voi
 
 /* ------------------------------------------------------------------ opening */
 
-UNIT_TEST_ON(a_failed_open_leaves_nothing, stage *s)
+TEST_ON(a_failed_open_leaves_nothing, stage *s)
 {
     static const char *const urls[] = {"redis://", "nonsense", "unix://relative", "redis://127.0.0.1:1"};
     static const dibs_status statuses[] = {DIBS_INVALID, DIBS_INVALID, DIBS_INVALID, DIBS_UNAVAILABLE};
@@ -212,7 +212,7 @@ UNIT_TEST_ON(a_failed_open_leaves_nothing, stage *s)
 
 /* ----------------------------------------------------------------- shutdown */
 
-UNIT_TEST_ON(shutdown_ends_all_waits_and_nothing_else, stage *s)
+TEST_ON(shutdown_ends_all_waits_and_nothing_else, stage *s)
 {
     actor *crowd[CROWD];
 
@@ -245,7 +245,7 @@ UNIT_TEST_ON(shutdown_ends_all_waits_and_nothing_else, stage *s)
         actor_end(crowd[i]);
 }
 
-UNIT_TEST_ON(a_grant_in_flight_at_the_shutdown_is_kept_or_closed, stage *s)
+TEST_ON(a_grant_in_flight_at_the_shutdown_is_kept_or_closed, stage *s)
 {
     actor *asker = actor_start();
 
@@ -267,7 +267,7 @@ UNIT_TEST_ON(a_grant_in_flight_at_the_shutdown_is_kept_or_closed, stage *s)
  * A close makes its leases lost for every thread that still looks at them: before the close has returned, another
  * process may own the key.
  */
-UNIT_TEST_ON(locks_released_by_close_are_lost, stage *s)
+TEST_ON(locks_released_by_close_are_lost, stage *s)
 {
     stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -280,7 +280,7 @@ UNIT_TEST_ON(locks_released_by_close_are_lost, stage *s)
     dibs__lease_unref(lease);
 }
 
-UNIT_TEST_ON(closing_releases_what_other_threads_hold, stage *s)
+TEST_ON(closing_releases_what_other_threads_hold, stage *s)
 {
     actor *holder = actor_start(), *waiter = actor_start();
 
@@ -305,7 +305,7 @@ UNIT_TEST_ON(closing_releases_what_other_threads_hold, stage *s)
     dibs_close(second);
 }
 
-UNIT_TEST_ON(a_new_runtime_is_not_the_old_one, stage *s)
+TEST_ON(a_new_runtime_is_not_the_old_one, stage *s)
 {
     for (int i = 0; i < 20; i++) {
         stage_open(s, LEASE);
@@ -317,7 +317,7 @@ UNIT_TEST_ON(a_new_runtime_is_not_the_old_one, stage *s)
 }
 
 /* The closed runtime says so to other threads as well, which could not know. */
-UNIT_TEST_ON(a_closed_runtime_says_so_for_ever, stage *s)
+TEST_ON(a_closed_runtime_says_so_for_ever, stage *s)
 {
     actor *late = actor_start(), *later = actor_start();
     dibs_hold hold;
@@ -383,7 +383,7 @@ static dibs_status open_checking(struct dibs__store **out, const struct dibs__st
     return status;
 }
 
-UNIT_TEST_ON(a_lease_is_lost_before_the_close_lets_the_store_delete_its_key, stage *s)
+TEST_ON(a_lease_is_lost_before_the_close_lets_the_store_delete_its_key, stage *s)
 {
     s->settings.open_store = open_checking;
     stage_open(s, LEASE);
@@ -401,7 +401,7 @@ static void close_in_actor(void *arg)
 }
 
 /* Releases that the store did not confirm: closing waits for them, connect_timeout + command_timeout at most. */
-UNIT_TEST_ON(closing_waits_for_retractions_for_a_limited_time, stage *s)
+TEST_ON(closing_waits_for_retractions_for_a_limited_time, stage *s)
 {
     static const bool confirms[] = {true, false};
     actor *closer = actor_start();
@@ -433,7 +433,7 @@ UNIT_TEST_ON(closing_waits_for_retractions_for_a_limited_time, stage *s)
     actor_end(closer);
 }
 
-UNIT_TEST_ON(closing_waits_for_a_call_in_progress, stage *s)
+TEST_ON(closing_waits_for_a_call_in_progress, stage *s)
 {
     actor *asker = actor_start(), *closer = actor_start();
 
@@ -460,7 +460,7 @@ static void await_visits_closed(const stage *s)
 }
 
 /* The call that is inside takes 1,500 of the 2,000 ms, so the store that confirms nothing is left 500. */
-UNIT_TEST_ON(closing_waits_once_for_calls_and_the_store_together, stage *s)
+TEST_ON(closing_waits_once_for_calls_and_the_store_together, stage *s)
 {
     actor *asker = actor_start(), *closer = actor_start();
 
@@ -489,7 +489,7 @@ UNIT_TEST_ON(closing_waits_once_for_calls_and_the_store_together, stage *s)
 
 /* ------------------------------------------------------------- a thread's end */
 
-UNIT_TEST_ON(a_thread_that_ends_gives_up_its_locks, stage *s)
+TEST_ON(a_thread_that_ends_gives_up_its_locks, stage *s)
 {
     static void (*const ends[])(actor *) = {actor_end, actor_exit, actor_cancel};
 
@@ -517,7 +517,7 @@ UNIT_TEST_ON(a_thread_that_ends_gives_up_its_locks, stage *s)
     assert_int_equal(events_count(&s->events, DIBS_EVENT_LOST, NULL), 0);
 }
 
-UNIT_TEST_ON(a_thread_that_ends_with_a_lost_lock_orphans_nothing, stage *s)
+TEST_ON(a_thread_that_ends_with_a_lost_lock_orphans_nothing, stage *s)
 {
     actor *holder = actor_start();
     const dibs_lock_options fixed = {.flags = DIBS_FIXED_LEASE};
@@ -533,7 +533,7 @@ UNIT_TEST_ON(a_thread_that_ends_with_a_lost_lock_orphans_nothing, stage *s)
 
 /* ------------------------------------------------------------ two runtimes */
 
-UNIT_TEST_ON(two_runtimes_on_one_thread_are_two_owners, stage *s)
+TEST_ON(two_runtimes_on_one_thread_are_two_owners, stage *s)
 {
     s->url = "mem:two";
     stage_open(s, LEASE);
@@ -552,4 +552,4 @@ UNIT_TEST_ON(two_runtimes_on_one_thread_are_two_owners, stage *s)
     dibs_close(elsewhere);
 }
 
-UNIT_TESTS(stage_setup, stage_teardown)
+TESTS(stage_setup, stage_teardown)

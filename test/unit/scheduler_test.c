@@ -101,7 +101,7 @@ static unsigned read_count(struct part *part, const unsigned *count)
 
 /* ----------------------------------------------------------------- by the clock */
 
-UNIT_TEST(scheduled_work_is_done_at_its_time)
+TEST(scheduled_work_is_done_at_its_time)
 {
     struct moved_clock clock;
     struct part part;
@@ -124,7 +124,7 @@ UNIT_TEST(scheduled_work_is_done_at_its_time)
 }
 
 /* As by another thread: interest has looked already, and the thread does not sleep yet. */
-UNIT_TEST(work_that_comes_just_before_the_sleep_is_not_slept_over)
+TEST(work_that_comes_just_before_the_sleep_is_not_slept_over)
 {
     struct moved_clock clock;
     struct part part = {.due = DIBS__NEVER, .clock = &clock.clock};
@@ -146,7 +146,7 @@ UNIT_TEST(work_that_comes_just_before_the_sleep_is_not_slept_over)
 }
 
 /* Work that comes and goes again, as the lease of a thread that locks and unlocks, wakes the thread once. */
-UNIT_TEST(work_that_comes_and_goes_does_not_wake_it_each_time)
+TEST(work_that_comes_and_goes_does_not_wake_it_each_time)
 {
     struct moved_clock clock;
     struct part part;
@@ -178,7 +178,7 @@ UNIT_TEST(work_that_comes_and_goes_does_not_wake_it_each_time)
  * A loop of lock and unlock that outlasts the times at which it has work: the scheduler waits for each of them once,
  * and no bell is rung.
  */
-UNIT_TEST(work_that_keeps_coming_and_going_rings_no_bell)
+TEST(work_that_keeps_coming_and_going_rings_no_bell)
 {
     struct moved_clock clock;
     struct part part;
@@ -201,7 +201,7 @@ UNIT_TEST(work_that_keeps_coming_and_going_rings_no_bell)
     moved_clock_destroy(&clock);
 }
 
-UNIT_TEST(draining_ends_when_nothing_is_pending_or_at_its_deadline)
+TEST(draining_ends_when_nothing_is_pending_or_at_its_deadline)
 {
     struct part part;
     struct dibs__scheduler *scheduler = start(&part, &dibs__system_clock);
@@ -232,7 +232,7 @@ static bool has_begun(void *arg)
 }
 
 /* As where it finds that a lease was lost, whose key is then to be deleted. */
-UNIT_TEST(draining_waits_for_what_the_scheduler_is_about_to_bring)
+TEST(draining_waits_for_what_the_scheduler_is_about_to_bring)
 {
     struct part part;
     struct dibs__scheduler *scheduler = start(&part, &dibs__system_clock);
@@ -289,7 +289,7 @@ static void *bring_work(void *arg)
     return NULL;
 }
 
-UNIT_TEST(the_scheduler_oversleeps_no_deadline)
+TEST(the_scheduler_oversleeps_no_deadline)
 {
     struct part part;
     struct dibs__scheduler *scheduler = start(&part, &dibs__system_clock);
@@ -306,4 +306,4 @@ UNIT_TEST(the_scheduler_oversleeps_no_deadline)
     end(scheduler, &part);
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

@@ -58,7 +58,7 @@ static int teardown(void **state)
 }
 
 #if CAN_FAIL
-UNIT_TEST(sentinels_without_memory_are_none)
+TEST(sentinels_without_memory_are_none)
 {
     bool failed = true;
 
@@ -78,7 +78,7 @@ UNIT_TEST(sentinels_without_memory_are_none)
 
 #if CAN_FAIL
 /* The round says so, and the next one is like any other. */
-UNIT_TEST(a_sentinel_that_is_not_asked_for_lack_of_memory_is_told_of)
+TEST(a_sentinel_that_is_not_asked_for_lack_of_memory_is_told_of)
 {
     settle();
     assert_int_equal(atomic_load(&master.known), DIBS__KNOWN);
@@ -102,7 +102,7 @@ UNIT_TEST(a_sentinel_that_is_not_asked_for_lack_of_memory_is_told_of)
 #endif
 
 /* The others of the list are learned. Values that are called as fields are do not mislead. */
-UNIT_TEST(what_can_not_be_understood_of_other_sentinels_is_passed_over)
+TEST(what_can_not_be_understood_of_other_sentinels_is_passed_over)
 {
 #define OTHER(ip, port) "*4\r\n$2\r\nip\r\n" ip "\r\n$4\r\nport\r\n" port "\r\n"
     fake_redis_answer(
@@ -120,7 +120,7 @@ UNIT_TEST(what_can_not_be_understood_of_other_sentinels_is_passed_over)
 }
 
 /* It tells of no switch, so it is asked each second. */
-UNIT_TEST(a_sentinel_that_can_not_be_heard_is_asked_more_often)
+TEST(a_sentinel_that_can_not_be_heard_is_asked_more_often)
 {
     fake_redis_answer(fake.redis, "SUBSCRIBE", "-NOPERM no right\r\n");
     settle();
@@ -136,4 +136,4 @@ UNIT_TEST(a_sentinel_that_can_not_be_heard_is_asked_more_often)
     assert_int_equal(atomic_load(&master.known), DIBS__KNOWN);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

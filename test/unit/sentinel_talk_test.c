@@ -44,7 +44,7 @@ static void expect_kept(void)
     assert_int_equal(port, KEPT_PORT);
 }
 
-UNIT_TEST(an_address_is_a_host_and_a_port)
+TEST(an_address_is_a_host_and_a_port)
 {
     static const char *const hosts[] = {"h", "127.0.0.1", "::1", "fe80::1%eth0", "a-b_c.D9"};
     char longest[DIBS__HOST_MAX + 1];
@@ -64,7 +64,7 @@ UNIT_TEST(an_address_is_a_host_and_a_port)
     assert_string_equal(host, longest);
 }
 
-UNIT_TEST(what_is_no_address_is_refused)
+TEST(what_is_no_address_is_refused)
 {
     static const char *const hosts[] = {"", "a b", "a/b", "a\nb", "a\x80", "@", "a,b"}, *const ports[] = {
                                                                                             "0",  "65536", "",  "x",
@@ -86,7 +86,7 @@ UNIT_TEST(what_is_no_address_is_refused)
     assert_string_equal(error.detail, "the sentinel does not answer as a sentinel does");
 }
 
-UNIT_TEST(what_is_no_pair_of_texts_is_refused)
+TEST(what_is_no_pair_of_texts_is_refused)
 {
     redisReply name = text_of("h", 1), number = text_of("1", 1);
     redisReply integer = {.type = REDIS_REPLY_INTEGER, .integer = 1};
@@ -105,7 +105,7 @@ UNIT_TEST(what_is_no_pair_of_texts_is_refused)
     expect_kept();
 }
 
-UNIT_TEST(a_name_that_is_not_known_is_no_error)
+TEST(a_name_that_is_not_known_is_no_error)
 {
     const redisReply nil = {.type = REDIS_REPLY_NIL};
 
@@ -119,4 +119,4 @@ UNIT_TEST(a_name_that_is_not_known_is_no_error)
     expect_kept();
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

@@ -184,7 +184,7 @@ static void all_name(struct rig *r, int first, int second, int third)
 
 /* ------------------------------------------------------------------- rounds */
 
-UNIT_TEST_ON(sentinels_without_a_master_are_passed_over, struct rig *r)
+TEST_ON(sentinels_without_a_master_are_passed_over, struct rig *r)
 {
     fake_redis_refuse(r->fakes[0].redis, true);
     fake_sentinel_name(&r->fakes[2], 7);
@@ -198,7 +198,7 @@ UNIT_TEST_ON(sentinels_without_a_master_are_passed_over, struct rig *r)
     assert_true(dibs__endpoint_has_moved(&r->master, 0) && !dibs__endpoint_has_moved(&r->master, 1));
 }
 
-UNIT_TEST_ON(a_silent_sentinel_has_half_of_the_time, struct rig *r)
+TEST_ON(a_silent_sentinel_has_half_of_the_time, struct rig *r)
 {
     fake_redis_hold(r->fakes[0].redis, true);
     fake_sentinel_name(&r->fakes[1], 7);
@@ -213,7 +213,7 @@ UNIT_TEST_ON(a_silent_sentinel_has_half_of_the_time, struct rig *r)
     assert_true(leads_to(r, 7));
 }
 
-UNIT_TEST_ON(a_doubted_server_counts_only_when_all_name_it, struct rig *r)
+TEST_ON(a_doubted_server_counts_only_when_all_name_it, struct rig *r)
 {
     all_name(r, 7, 7, 7);
     start(r, 3, CONNECT_MS);
@@ -235,7 +235,7 @@ UNIT_TEST_ON(a_doubted_server_counts_only_when_all_name_it, struct rig *r)
     assert_true(leads_to(r, 8) && dibs__endpoint_has_moved(&r->master, 2));
 }
 
-UNIT_TEST_ON(fruitless_rounds_back_off, struct rig *r)
+TEST_ON(fruitless_rounds_back_off, struct rig *r)
 {
     unsigned rounds = 0;
 
@@ -258,7 +258,7 @@ UNIT_TEST_ON(fruitless_rounds_back_off, struct rig *r)
     await_told(r, told + 1);
 }
 
-UNIT_TEST_ON(a_fruitless_round_is_reported_with_its_reasons, struct rig *r)
+TEST_ON(a_fruitless_round_is_reported_with_its_reasons, struct rig *r)
 {
     struct dibs__address addresses[DIBS__ADDRESSES_MAX];
     struct dibs__error error;
@@ -281,7 +281,7 @@ UNIT_TEST_ON(a_fruitless_round_is_reported_with_its_reasons, struct rig *r)
 
 /* ---------------------------------------------------------------- listening */
 
-UNIT_TEST_ON(a_switch_of_that_master_alone_is_a_reason_to_ask, struct rig *r)
+TEST_ON(a_switch_of_that_master_alone_is_a_reason_to_ask, struct rig *r)
 {
     fake_sentinel_name(&r->fakes[0], 7);
     start(r, 1, CONNECT_MS);
@@ -302,7 +302,7 @@ UNIT_TEST_ON(a_switch_of_that_master_alone_is_a_reason_to_ask, struct rig *r)
     assert_int_equal(fake_redis_count(r->fakes[0].redis, "UNSUBSCRIBE +switch-master"), 2);
 }
 
-UNIT_TEST_ON(a_silent_sentinel_is_asked, struct rig *r)
+TEST_ON(a_silent_sentinel_is_asked, struct rig *r)
 {
     fake_sentinel_name(&r->fakes[0], 7);
     start(r, 1, 2000);
@@ -330,7 +330,7 @@ static bool was_accepted_twice(void *arg)
     return fake_redis_accepted(r->fakes[0].redis) >= 2;
 }
 
-UNIT_TEST_ON(a_lost_sentinel_is_connected_to_again, struct rig *r)
+TEST_ON(a_lost_sentinel_is_connected_to_again, struct rig *r)
 {
     all_name(r, 7, 7, 7);
     start(r, 3, CONNECT_MS);
@@ -344,7 +344,7 @@ UNIT_TEST_ON(a_lost_sentinel_is_connected_to_again, struct rig *r)
     assert_int_equal(atomic_load(&r->master.told), 1); /* links stand */
 }
 
-UNIT_TEST_ON(sentinels_learned_from_others_are_asked_too, struct rig *r)
+TEST_ON(sentinels_learned_from_others_are_asked_too, struct rig *r)
 {
     all_name(r, 7, 7, 7);
     fake_sentinel_know(&r->fakes[0], &r->fakes[1], &r->fakes[2]);
@@ -395,7 +395,7 @@ static void lose_one(struct rig *r, size_t at)
 }
 
 /* The others are held back, so that the first has answered everything before they answer. */
-UNIT_TEST_ON(the_first_answer_is_not_believed_alone, struct rig *r)
+TEST_ON(the_first_answer_is_not_believed_alone, struct rig *r)
 {
     all_name(r, 7, 8, 8);
     fake_redis_hold(r->fakes[1].redis, true);
@@ -410,7 +410,7 @@ UNIT_TEST_ON(the_first_answer_is_not_believed_alone, struct rig *r)
     assert_true(leads_to(r, 8));
 }
 
-UNIT_TEST_ON(sentinels_that_are_learned_outvote_the_one_of_the_url, struct rig *r)
+TEST_ON(sentinels_that_are_learned_outvote_the_one_of_the_url, struct rig *r)
 {
     all_name(r, 7, 8, 8);
     fake_sentinel_know(&r->fakes[0], &r->fakes[1], &r->fakes[2]);
@@ -419,7 +419,7 @@ UNIT_TEST_ON(sentinels_that_are_learned_outvote_the_one_of_the_url, struct rig *
     assert_true(leads_to(r, 8));
 }
 
-UNIT_TEST_ON(a_round_does_not_wait_for_a_silent_sentinel, struct rig *r)
+TEST_ON(a_round_does_not_wait_for_a_silent_sentinel, struct rig *r)
 {
     fake_redis_hold(r->fakes[0].redis, true);
     fake_sentinel_name(&r->fakes[1], 7);
@@ -429,7 +429,7 @@ UNIT_TEST_ON(a_round_does_not_wait_for_a_silent_sentinel, struct rig *r)
     assert_true(leads_to(r, 7));
 }
 
-UNIT_TEST_ON(the_last_sentinel_does_not_outvote_the_others, struct rig *r)
+TEST_ON(the_last_sentinel_does_not_outvote_the_others, struct rig *r)
 {
     all_name(r, 8, 8, 7);
     start(r, 3, CONNECT_MS);
@@ -449,17 +449,17 @@ static void switch_at_one(struct rig *r, size_t at)
     await_led(r, 8);
 }
 
-UNIT_TEST(the_larger_epoch_is_believed)
+TEST(the_larger_epoch_is_believed)
 {
     switch_at_one(*state, 2);
 }
 
-UNIT_TEST(the_larger_epoch_is_believed_when_it_comes_first)
+TEST(the_larger_epoch_is_believed_when_it_comes_first)
 {
     switch_at_one(*state, 0);
 }
 
-UNIT_TEST_ON(votes_count_where_there_are_no_epochs, struct rig *r)
+TEST_ON(votes_count_where_there_are_no_epochs, struct rig *r)
 {
     serve_at(r, 7);
     fake_sentinel_epoch(&r->fakes[2], 9); /* the others say none */
@@ -473,7 +473,7 @@ UNIT_TEST_ON(votes_count_where_there_are_no_epochs, struct rig *r)
     await_led(r, 8);
 }
 
-UNIT_TEST_ON(a_minority_moves_nobody_from_a_master_that_serves, struct rig *r)
+TEST_ON(a_minority_moves_nobody_from_a_master_that_serves, struct rig *r)
 {
     serve_at(r, 7);
     lose_one(r, 1);
@@ -493,7 +493,7 @@ UNIT_TEST_ON(a_minority_moves_nobody_from_a_master_that_serves, struct rig *r)
     assert_true(leads_to(r, 8));
 }
 
-UNIT_TEST_ON(a_minority_leads_nobody_back_to_a_smaller_epoch, struct rig *r)
+TEST_ON(a_minority_leads_nobody_back_to_a_smaller_epoch, struct rig *r)
 {
     for (size_t i = 0; i < FAKES; i++)
         fake_sentinel_epoch(&r->fakes[i], 3);
@@ -511,7 +511,7 @@ UNIT_TEST_ON(a_minority_leads_nobody_back_to_a_smaller_epoch, struct rig *r)
 }
 
 /* The first one was left behind when the server was the master before, and another one when it was not. */
-UNIT_TEST_ON(the_epoch_of_a_master_is_the_largest_that_was_told, struct rig *r)
+TEST_ON(the_epoch_of_a_master_is_the_largest_that_was_told, struct rig *r)
 {
     fake_sentinel_epoch(&r->fakes[0], 1);
     fake_sentinel_epoch(&r->fakes[1], 3);
@@ -532,7 +532,7 @@ UNIT_TEST_ON(the_epoch_of_a_master_is_the_largest_that_was_told, struct rig *r)
     }
 }
 
-UNIT_TEST_ON(two_names_of_one_sentinel_count_once, struct rig *r)
+TEST_ON(two_names_of_one_sentinel_count_once, struct rig *r)
 {
     static const char id[] = "$40\r\n" FAKE_RUN_ID "\r\n";
 
@@ -552,7 +552,7 @@ UNIT_TEST_ON(two_names_of_one_sentinel_count_once, struct rig *r)
 
 /* ------------------------------------------------------------------ threads */
 
-UNIT_TEST_ON(a_waiting_thread_asks_the_sentinels_by_itself, struct rig *r)
+TEST_ON(a_waiting_thread_asks_the_sentinels_by_itself, struct rig *r)
 {
     struct dibs__error error = {DIBS_OK, ""};
 
@@ -570,7 +570,7 @@ UNIT_TEST_ON(a_waiting_thread_asks_the_sentinels_by_itself, struct rig *r)
 }
 
 /* Whoever asks them sees to what comes. */
-UNIT_TEST_ON(the_scheduler_waits_for_nothing_while_a_thread_asks, struct rig *r)
+TEST_ON(the_scheduler_waits_for_nothing_while_a_thread_asks, struct rig *r)
 {
     struct pollfd fds[FDS];
     int64_t until;
@@ -597,7 +597,7 @@ static void *await_the_master(void *arg)
     return dibs__endpoint_await(&r->master, 0, deadline, &error) == DIBS_OK ? r : NULL;
 }
 
-UNIT_TEST_ON(many_threads_ask_the_sentinels_once, struct rig *r)
+TEST_ON(many_threads_ask_the_sentinels_once, struct rig *r)
 {
     enum { THREADS = 8 };
     pthread_t threads[THREADS];
@@ -618,4 +618,4 @@ UNIT_TEST_ON(many_threads_ask_the_sentinels_once, struct rig *r)
     assert_int_equal(fake_sentinel_asked(&r->fakes[0]), 1);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

@@ -43,7 +43,7 @@ static void expect(unsigned port, int64_t epoch, bool sure)
     assert_int_equal(vote.sure, sure);
 }
 
-UNIT_TEST(a_majority_of_the_sentinels_is_sure)
+TEST(a_majority_of_the_sentinels_is_sure)
 {
     static const struct {
         struct says says[3];
@@ -66,7 +66,7 @@ UNIT_TEST(a_majority_of_the_sentinels_is_sure)
 }
 
 /* Half of them are none. */
-UNIT_TEST(half_of_the_sentinels_are_no_majority)
+TEST(half_of_the_sentinels_are_no_majority)
 {
     static const struct says says[] = {{7, NO_EPOCH, 0}, {7, NO_EPOCH, 0}, {-1, 0, 0}, {-1, 0, 0}};
 
@@ -77,7 +77,7 @@ UNIT_TEST(half_of_the_sentinels_are_no_majority)
 }
 
 /* Those that the URL does not name count as well, as many as one of them knows of. */
-UNIT_TEST(a_sentinel_that_knows_of_others_makes_them_count)
+TEST(a_sentinel_that_knows_of_others_makes_them_count)
 {
     static const struct says says[] = {{7, NO_EPOCH, 0}, {7, NO_EPOCH, 0}, {-1, 0, 0}};
 
@@ -95,7 +95,7 @@ UNIT_TEST(a_sentinel_that_knows_of_others_makes_them_count)
     expect(7, NO_EPOCH, true);
 }
 
-UNIT_TEST(a_larger_epoch_wins_where_all_tell_theirs)
+TEST(a_larger_epoch_wins_where_all_tell_theirs)
 {
     static const struct {
         struct says says[3];
@@ -116,7 +116,7 @@ UNIT_TEST(a_larger_epoch_wins_where_all_tell_theirs)
     }
 }
 
-UNIT_TEST(two_names_of_one_sentinel_are_one_vote)
+TEST(two_names_of_one_sentinel_are_one_vote)
 {
     static const struct says says[] = {{7, NO_EPOCH, 'a'}, {7, NO_EPOCH, 'a'}, {-1, 0, 0}},
                              silent[] = {{0, NO_EPOCH, 'a'}, {7, NO_EPOCH, 'a'}, {7, NO_EPOCH, 'b'}},
@@ -134,7 +134,7 @@ UNIT_TEST(two_names_of_one_sentinel_are_one_vote)
 }
 
 /* The same port of another host is another master. */
-UNIT_TEST(a_master_is_a_host_and_a_port)
+TEST(a_master_is_a_host_and_a_port)
 {
     static const struct says says[] = {{7, NO_EPOCH, 0}, {7, NO_EPOCH, 0}, {7, NO_EPOCH, 0}};
 
@@ -146,4 +146,4 @@ UNIT_TEST(a_master_is_a_host_and_a_port)
     expect(7, NO_EPOCH, false);
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

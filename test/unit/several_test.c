@@ -107,7 +107,7 @@ static int teardown(void **state)
     return stage_teardown(state);
 }
 
-UNIT_TEST_ON(all_names_are_asked_for_before_one_is_waited_for, stage *s)
+TEST_ON(all_names_are_asked_for_before_one_is_waited_for, stage *s)
 {
     assert_status(DIBS_OK, dibs_lock_names(s->rt, names, NAMES, 0, NULL));
     assert_int_equal(spy.asks_first, NAMES);
@@ -125,7 +125,7 @@ static bool has_waiter(void *arg)
 }
 
 /* Every second name is taken when the call begins: the number of its wasted asks stays in proportion. */
-UNIT_TEST_ON(wasted_asks_stay_in_proportion, stage *s)
+TEST_ON(wasted_asks_stay_in_proportion, stage *s)
 {
     dibs_completion done;
     dibs_queue *queue;
@@ -158,7 +158,7 @@ static void expect_nothing_held(stage *s)
     }
 }
 
-UNIT_TEST_ON(a_refused_ask_fails_a_call_for_several_names, stage *s)
+TEST_ON(a_refused_ask_fails_a_call_for_several_names, stage *s)
 {
     faults_acquire(&s->faults, DIBS_DENIED, 1);
     assert_status(DIBS_DENIED, dibs_lock_names(s->rt, names, NAMES, DIBS_WAIT_FOREVER, NULL));
@@ -171,7 +171,7 @@ UNIT_TEST_ON(a_refused_ask_fails_a_call_for_several_names, stage *s)
 }
 
 /* That a lease had ended may be found out as late as when it is given back. */
-UNIT_TEST_ON(a_loss_that_the_give_back_tells_is_reported, stage *s)
+TEST_ON(a_loss_that_the_give_back_tells_is_reported, stage *s)
 {
     assert_status(DIBS_OK, dibs_lock(other, names[0]));
     spy.ends = true;
@@ -183,7 +183,7 @@ UNIT_TEST_ON(a_loss_that_the_give_back_tells_is_reported, stage *s)
     expect_nothing_held(s);
 }
 
-UNIT_TEST_ON(a_call_for_several_names_rides_out_an_outage, stage *s)
+TEST_ON(a_call_for_several_names_rides_out_an_outage, stage *s)
 {
     faults_acquire(&s->faults, DIBS_UNAVAILABLE, 1);
     assert_status(DIBS_OK, dibs_lock_names(s->rt, names, NAMES, DIBS_WAIT_FOREVER, NULL));
@@ -192,7 +192,7 @@ UNIT_TEST_ON(a_call_for_several_names_rides_out_an_outage, stage *s)
     expect_nothing_held(s);
 }
 
-UNIT_TEST_ON(a_failed_release_of_several_names_is_told, stage *s)
+TEST_ON(a_failed_release_of_several_names_is_told, stage *s)
 {
     assert_status(DIBS_OK, dibs_lock_names(s->rt, names, NAMES, 0, NULL));
     faults_release(&s->faults, DIBS_DENIED, 1);
@@ -259,7 +259,7 @@ static bool is_back_or_asleep(void *arg)
 }
 
 /* Also the time counts that the tries took, before the call waited for one name. */
-UNIT_TEST_ON(a_call_for_several_names_rides_out_an_outage_no_longer_than_another_call, stage *s)
+TEST_ON(a_call_for_several_names_rides_out_an_outage_no_longer_than_another_call, stage *s)
 {
     struct call call = {s->rt, DIBS_WAIT_FOREVER, DIBS_INVALID};
     int64_t began = moved_clock_now(&s->clock);
@@ -280,7 +280,7 @@ UNIT_TEST_ON(a_call_for_several_names_rides_out_an_outage_no_longer_than_another
     assert_that(took >= MS(5000) && took <= MS(5200), "%ld ns", (long)took);
 }
 
-UNIT_TEST_ON(a_call_waits_no_longer_than_its_time_for_what_it_gives_back, stage *s)
+TEST_ON(a_call_waits_no_longer_than_its_time_for_what_it_gives_back, stage *s)
 {
     assert_int_equal(time_to_give_back(s, 100, DIBS_TIMEOUT), MS(103));
     assert_int_equal(time_to_give_back(s, 5000, DIBS_TIMEOUT), MS(1000));
@@ -297,7 +297,7 @@ static bool holds(void *unused)
  * Another thread asks for the first name, and has no answer yet; the last name is merely kept by another process. So
  * the try is not over: it goes on with the first name, whose answer it waits for.
  */
-UNIT_TEST_ON(a_try_for_several_names_waits_for_a_keeper_though_it_left_another_name, stage *s)
+TEST_ON(a_try_for_several_names_waits_for_a_keeper_though_it_left_another_name, stage *s)
 {
     actor *asker = actor_start(), *a = actor_start();
     struct call call = {s->rt, 0, DIBS_INVALID};
@@ -327,7 +327,7 @@ static void shut_down(void *rt)
 }
 
 /* dibs_close waits for the call for as long as one command may take, which its asks may have done already. */
-UNIT_TEST_ON(a_call_for_several_names_waits_for_nothing_once_the_runtime_closes, stage *s)
+TEST_ON(a_call_for_several_names_waits_for_nothing_once_the_runtime_closes, stage *s)
 {
     actor *a = actor_start(), *closer = actor_start();
     struct call call = {s->rt, DIBS_WAIT_FOREVER, DIBS_INVALID};
@@ -349,4 +349,4 @@ UNIT_TEST_ON(a_call_for_several_names_waits_for_nothing_once_the_runtime_closes,
     actor_end(a);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

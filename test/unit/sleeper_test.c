@@ -39,7 +39,7 @@ static void *sleep_for_a_second(void *arg)
     return NULL;
 }
 
-UNIT_TEST_ON(a_wake_ends_a_sleepers_sleep, struct rig *r)
+TEST_ON(a_wake_ends_a_sleepers_sleep, struct rig *r)
 {
     pthread_t thread;
 
@@ -51,7 +51,7 @@ UNIT_TEST_ON(a_wake_ends_a_sleepers_sleep, struct rig *r)
     assert_true(atomic_load(&r->slept));
 }
 
-UNIT_TEST_ON(a_deadline_ends_a_sleepers_sleep, struct rig *r)
+TEST_ON(a_deadline_ends_a_sleepers_sleep, struct rig *r)
 {
     pthread_t thread;
 
@@ -64,7 +64,7 @@ UNIT_TEST_ON(a_deadline_ends_a_sleepers_sleep, struct rig *r)
 }
 
 /* On a stopped clock, an unnecessary sleep would never end. */
-UNIT_TEST_ON(a_wake_before_the_sleep_is_not_lost_and_counts_once, struct rig *r)
+TEST_ON(a_wake_before_the_sleep_is_not_lost_and_counts_once, struct rig *r)
 {
     pthread_t thread;
 
@@ -102,7 +102,7 @@ static void *play_there(void *arg)
 }
 
 /* Without a deadline a single lost wake would stop both for ever. */
-UNIT_TEST_WITH(two_threads_wake_each_other_without_end, NULL, NULL, void *none)
+TEST_WITH(two_threads_wake_each_other_without_end, NULL, NULL, void *none)
 {
     struct pair pair = {0};
     pthread_t thread;
@@ -113,4 +113,4 @@ UNIT_TEST_WITH(two_threads_wake_each_other_without_end, NULL, NULL, void *none)
     assert_int_equal(atomic_load(&pair.turns), ROUNDS);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

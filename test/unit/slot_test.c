@@ -12,7 +12,7 @@ static unsigned slot_of(const char *key)
 }
 
 /* The slots are what redis-server answers to CLUSTER KEYSLOT. */
-UNIT_TEST(keys_have_the_slots_that_redis_gives_them)
+TEST(keys_have_the_slots_that_redis_gives_them)
 {
     static const struct {
         const char *key;
@@ -38,7 +38,7 @@ UNIT_TEST(keys_have_the_slots_that_redis_gives_them)
     assert_int_equal(dibs__slot_of("{foo}bar", 4), slot_of("{foo"));
 }
 
-UNIT_TEST(each_slot_has_a_tag)
+TEST(each_slot_has_a_tag)
 {
     for (unsigned slot = 0; slot < DIBS__SLOTS; slot++) {
         char channel[32] = "dibs:x:{0123}";
@@ -49,4 +49,4 @@ UNIT_TEST(each_slot_has_a_tag)
     }
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

@@ -55,7 +55,7 @@ static bool are_so_many(void *arg)
     return open_descriptors() == *(unsigned *)arg;
 }
 
-UNIT_TEST_ON(the_next_address_is_tried_after_a_failure, struct rig *r)
+TEST_ON(the_next_address_is_tried_after_a_failure, struct rig *r)
 {
     int keeper;
     unsigned short closed = closed_port(&keeper);
@@ -119,7 +119,7 @@ static void end_silent(struct silent *silent)
 }
 
 /* Each address has its share of the time left until the caller's deadline. */
-UNIT_TEST(a_silent_address_has_its_share_of_the_time)
+TEST(a_silent_address_has_its_share_of_the_time)
 {
     static const struct {
         int64_t now_ms;
@@ -154,7 +154,7 @@ UNIT_TEST(a_silent_address_has_its_share_of_the_time)
     end_silent(&silent[1]);
 }
 
-UNIT_TEST_ON(connect_fails_when_all_addresses_fail, struct rig *r)
+TEST_ON(connect_fails_when_all_addresses_fail, struct rig *r)
 {
     int keeper;
     unsigned short closed = closed_port(&keeper);
@@ -169,4 +169,4 @@ UNIT_TEST_ON(connect_fails_when_all_addresses_fail, struct rig *r)
     close(keeper);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

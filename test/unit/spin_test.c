@@ -124,28 +124,28 @@ static int64_t wait_often(int count, int64_t reply)
 
 /* -------------------------------------------------------- where polling pays */
 
-UNIT_TEST(threads_poll_where_polling_pays)
+TEST(threads_poll_where_polling_pays)
 {
     assert_in_range(wait_often(WAITS, FAST), WAITS * FAST, WAITS * (FAST + US(1)));
     assert_in_range(rig.polled, WAITS * 98 / 100, WAITS);
 }
 
 /* This shows how long a wait takes without polling. */
-UNIT_TEST(one_wait_in_some_hundred_still_sleeps)
+TEST(one_wait_in_some_hundred_still_sleeps)
 {
     wait_often(WAITS, FAST);
     assert_in_range(rig.slept, WAITS / 200, WAITS / 50);
 }
 
 /* One wait in twenty that outlasts the polling costs less than the others save. */
-UNIT_TEST(an_occasional_slow_answer_does_not_stop_polling)
+TEST(an_occasional_slow_answer_does_not_stop_polling)
 {
     for (int i = 0; i < WAITS; i++)
         wait_for(i % 20 == 19 ? MS(1) : FAST);
     assert_in_range(rig.polled, WAITS * 98 / 100, WAITS);
 }
 
-UNIT_TEST(one_preemption_does_not_stop_polling)
+TEST(one_preemption_does_not_stop_polling)
 {
     wait_often(WAITS, FAST);
     rig.busy = true;
@@ -161,7 +161,7 @@ UNIT_TEST(one_preemption_does_not_stop_polling)
  * Other work on the processors is no reason to sleep if a sleeping thread is late as often. 39 waits save 30 us each;
  * one late wait would cost more if all of its 3 ms counted.
  */
-UNIT_TEST(threads_poll_where_sleepers_are_late_as_well)
+TEST(threads_poll_where_sleepers_are_late_as_well)
 {
     rig.crowded = true;
     wait_often(10 * WAITS, FAST);
@@ -169,7 +169,7 @@ UNIT_TEST(threads_poll_where_sleepers_are_late_as_well)
 }
 
 /* Other work has the processor during the yield: the thread was not put off while it polled, and the reply is there. */
-UNIT_TEST(time_in_yield_does_not_count_as_polling)
+TEST(time_in_yield_does_not_count_as_polling)
 {
     struct dibs__spinning wait;
 
@@ -188,13 +188,13 @@ UNIT_TEST(time_in_yield_does_not_count_as_polling)
 /* ------------------------------------------------- where polling does not pay */
 
 /* A poll without a reply takes 100 us; 10,000 waits may have one in a hundred of them. */
-UNIT_TEST(threads_sleep_where_replies_are_slow)
+TEST(threads_sleep_where_replies_are_slow)
 {
     wait_often(WAITS, MS(1));
     assert_in_range(rig.polling, US(1), US(MOST) * WAITS / 100);
 }
 
-UNIT_TEST(threads_sleep_where_replies_are_just_beyond_the_bound)
+TEST(threads_sleep_where_replies_are_just_beyond_the_bound)
 {
     open_spin(10000);
     wait_often(WAITS, US(10400));
@@ -202,7 +202,7 @@ UNIT_TEST(threads_sleep_where_replies_are_just_beyond_the_bound)
 }
 
 /* This holds however long polling has paid before. */
-UNIT_TEST(no_more_than_the_account_is_lost_when_replies_become_slow)
+TEST(no_more_than_the_account_is_lost_when_replies_become_slow)
 {
     wait_often(WAITS, FAST);
     rig.polling = 0;
@@ -210,14 +210,14 @@ UNIT_TEST(no_more_than_the_account_is_lost_when_replies_become_slow)
     assert_in_range(rig.polling, US(1), MS(6));
 }
 
-UNIT_TEST(no_wait_polls_beyond_the_bound)
+TEST(no_wait_polls_beyond_the_bound)
 {
     assert_true(wait_for(MS(1)));
     assert_in_range(rig.polling, US(MOST), US(MOST + 1));
 }
 
 /* Each wait that polls is put off: of 3 ms it is charged 100 us, which 13 ms of other waits pay in. */
-UNIT_TEST(polling_is_tried_every_13_ms_where_each_poll_is_late)
+TEST(polling_is_tried_every_13_ms_where_each_poll_is_late)
 {
     rig.busy = true;
     int64_t took = wait_often(10 * WAITS, FAST);
@@ -226,7 +226,7 @@ UNIT_TEST(polling_is_tried_every_13_ms_where_each_poll_is_late)
 }
 
 /* On one processor the server runs when the thread sleeps or yields, and to sleep is quicker. */
-UNIT_TEST(threads_sleep_where_the_server_wants_the_processor)
+TEST(threads_sleep_where_the_server_wants_the_processor)
 {
     rig.shared = true;
     assert_in_range(wait_often(10 * WAITS, US(8)), INT64_C(10) * WAITS * US(8),
@@ -246,13 +246,13 @@ static int64_t until_polling(void)
     return rig.now - began;
 }
 
-UNIT_TEST(polling_is_back_within_milliseconds_after_slow_replies)
+TEST(polling_is_back_within_milliseconds_after_slow_replies)
 {
     wait_often(WAITS, MS(1));
     assert_in_range(until_polling(), 0, MS(20));
 }
 
-UNIT_TEST(polling_is_back_soon_after_other_work)
+TEST(polling_is_back_soon_after_other_work)
 {
     rig.busy = true;
     wait_often(WAITS, FAST);
@@ -260,7 +260,7 @@ UNIT_TEST(polling_is_back_soon_after_other_work)
     assert_in_range(until_polling(), 0, MS(20));
 }
 
-UNIT_TEST(polling_is_back_soon_after_sharing_a_processor_with_the_server)
+TEST(polling_is_back_soon_after_sharing_a_processor_with_the_server)
 {
     rig.shared = true;
     wait_often(WAITS, US(8));
@@ -270,7 +270,7 @@ UNIT_TEST(polling_is_back_soon_after_sharing_a_processor_with_the_server)
 
 /* --------------------------------------------------------------- what it may */
 
-UNIT_TEST(one_processor_stays_free_of_polling)
+TEST(one_processor_stays_free_of_polling)
 {
     struct dibs__spinning first, second;
 
@@ -286,7 +286,7 @@ UNIT_TEST(one_processor_stays_free_of_polling)
 }
 
 /* A thread that has given up and sleeps keeps no other from polling. */
-UNIT_TEST(a_thread_that_gave_up_polls_no_more)
+TEST(a_thread_that_gave_up_polls_no_more)
 {
     struct dibs__spinning first, second;
 
@@ -300,7 +300,7 @@ UNIT_TEST(a_thread_that_gave_up_polls_no_more)
 }
 
 /* Polling learns nothing from a wait that timed out, or from one that has no account. */
-UNIT_TEST(polling_learns_nothing_from_other_waits)
+TEST(polling_learns_nothing_from_other_waits)
 {
     struct dibs__spinning wait;
 
@@ -315,7 +315,7 @@ UNIT_TEST(polling_learns_nothing_from_other_waits)
 }
 
 /* A forked child has none of the threads that polled. */
-UNIT_TEST(a_child_begins_with_nobody_polling)
+TEST(a_child_begins_with_nobody_polling)
 {
     struct dibs__spinning gone, own;
 
@@ -327,14 +327,14 @@ UNIT_TEST(a_child_begins_with_nobody_polling)
     dibs__spin_end(&own, true, &rig.clock);
 }
 
-UNIT_TEST(polling_can_be_switched_off)
+TEST(polling_can_be_switched_off)
 {
     open_spin(0);
     assert_false(wait_for(FAST));
 }
 
 /* A clock that stands still would never end the polling. */
-UNIT_TEST(nobody_polls_by_a_simulated_clock)
+TEST(nobody_polls_by_a_simulated_clock)
 {
     dibs__spin_init(&rig.spin, &rig.clock, MOST);
     assert_false(wait_for(FAST));
@@ -342,7 +342,7 @@ UNIT_TEST(nobody_polls_by_a_simulated_clock)
 
 #ifdef __linux__
 /* The server may run on another machine. If not, the measurements show that polling does not pay. */
-UNIT_TEST(one_thread_may_poll_in_a_process_with_one_processor)
+TEST(one_thread_may_poll_in_a_process_with_one_processor)
 {
     cpu_set_t before, one;
 
@@ -358,4 +358,4 @@ UNIT_TEST(one_thread_may_poll_in_a_process_with_one_processor)
 }
 #endif
 
-UNIT_TESTS(setup, NULL)
+TESTS(setup, NULL)

@@ -26,7 +26,7 @@ static const struct {
 
 enum { COUNT = sizeof rows / sizeof rows[0] };
 
-UNIT_TEST(each_status_has_its_number_and_name)
+TEST(each_status_has_its_number_and_name)
 {
     for (size_t i = 0; i < COUNT; i++) {
         assert_int_equal(rows[i].status, rows[i].number);
@@ -34,7 +34,7 @@ UNIT_TEST(each_status_has_its_number_and_name)
     }
 }
 
-UNIT_TEST(each_status_text_is_one_sentence_of_its_own)
+TEST(each_status_text_is_one_sentence_of_its_own)
 {
     for (size_t i = 0; i < COUNT; i++) {
         const char *text = dibs_status_text(rows[i].status);
@@ -44,7 +44,7 @@ UNIT_TEST(each_status_text_is_one_sentence_of_its_own)
     }
 }
 
-UNIT_TEST(an_unknown_status_has_a_name_too)
+TEST(an_unknown_status_has_a_name_too)
 {
     static const int numbers[] = {COUNT, COUNT + 1, 1000, 0x7fffffff, -1};
 
@@ -54,4 +54,4 @@ UNIT_TEST(an_unknown_status_has_a_name_too)
     }
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

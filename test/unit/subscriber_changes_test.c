@@ -50,7 +50,7 @@ static void feed_text(int server, const char *bytes)
 
 /* -------------------------------------------------------------- to be heard */
 
-UNIT_TEST_ON(changes_are_asked_for_only_where_wanted, struct rig *r)
+TEST_ON(changes_are_asked_for_only_where_wanted, struct rig *r)
 {
     subscribed(r);
     attend_all(r);
@@ -60,7 +60,7 @@ UNIT_TEST_ON(changes_are_asked_for_only_where_wanted, struct rig *r)
     assert_int_equal(asked(r), 0);
 }
 
-UNIT_TEST_ON(no_change_arrives_without_a_subscription, struct rig *r)
+TEST_ON(no_change_arrives_without_a_subscription, struct rig *r)
 {
     struct heard heard = hear(r);
 
@@ -69,7 +69,7 @@ UNIT_TEST_ON(no_change_arrives_without_a_subscription, struct rig *r)
     assert_int_equal(asked(r), 0);
 }
 
-UNIT_TEST_ON(a_confirmed_subscription_has_a_serial_and_a_client, struct rig *r)
+TEST_ON(a_confirmed_subscription_has_a_serial_and_a_client, struct rig *r)
 {
     fake_redis_answer(r->fake, SUBSCRIBE_CHANGES, HEARD);
     fake_redis_answer(r->fake, "CLIENT ID", ":4711\r\n");
@@ -89,7 +89,7 @@ UNIT_TEST_ON(a_confirmed_subscription_has_a_serial_and_a_client, struct rig *r)
 }
 
 /* Where changes are wanted before there is a subscription, they are asked for after the own channel. */
-UNIT_TEST_ON(changes_wanted_earlier_are_asked_for_once_subscribed, struct rig *r)
+TEST_ON(changes_wanted_earlier_are_asked_for_once_subscribed, struct rig *r)
 {
     hear(r);
     fake_redis_answer(r->fake, SUBSCRIBE_CHANGES, HEARD);
@@ -99,7 +99,7 @@ UNIT_TEST_ON(changes_wanted_earlier_are_asked_for_once_subscribed, struct rig *r
     assert_true(fake_redis_place(r->fake, SUBSCRIBE_CHANGES, 1) > fake_redis_place(r->fake, "SUBSCRIBE dibs:test", 1));
 }
 
-UNIT_TEST_ON(a_subscription_works_where_changes_are_not_allowed, struct rig *r)
+TEST_ON(a_subscription_works_where_changes_are_not_allowed, struct rig *r)
 {
     fake_redis_answer(r->fake, SUBSCRIBE_CHANGES, NOPERM);
     uint64_t serial = subscribed(r);
@@ -118,7 +118,7 @@ UNIT_TEST_ON(a_subscription_works_where_changes_are_not_allowed, struct rig *r)
     assert_int_equal(r->change_count, 0);
 }
 
-UNIT_TEST_ON(no_change_is_trusted_without_a_client_id, struct rig *r)
+TEST_ON(no_change_is_trusted_without_a_client_id, struct rig *r)
 {
     fake_redis_answer(r->fake, "CLIENT ID", NOPERM);
     fake_redis_answer(r->fake, SUBSCRIBE_CHANGES, HEARD);
@@ -129,7 +129,7 @@ UNIT_TEST_ON(no_change_is_trusted_without_a_client_id, struct rig *r)
     assert_false(hear(r).hears);
 }
 
-UNIT_TEST_ON(each_new_subscription_asks_for_changes, struct rig *r)
+TEST_ON(each_new_subscription_asks_for_changes, struct rig *r)
 {
     uint64_t first = hearing(r);
 
@@ -147,7 +147,7 @@ UNIT_TEST_ON(each_new_subscription_asks_for_changes, struct rig *r)
 }
 
 /* A distrusted subscription is not relied on, though it still exists. */
-UNIT_TEST_ON(a_distrusted_subscription_tells_no_change, struct rig *r)
+TEST_ON(a_distrusted_subscription_tells_no_change, struct rig *r)
 {
     uint64_t serial = hearing(r);
 
@@ -160,7 +160,7 @@ UNIT_TEST_ON(a_distrusted_subscription_tells_no_change, struct rig *r)
 
 /* ------------------------------------------------------------------ messages */
 
-UNIT_TEST_ON(the_keys_of_a_message_are_told_one_by_one, struct rig *r)
+TEST_ON(the_keys_of_a_message_are_told_one_by_one, struct rig *r)
 {
     hearing(r);
     int server = take_over(r);
@@ -175,7 +175,7 @@ UNIT_TEST_ON(the_keys_of_a_message_are_told_one_by_one, struct rig *r)
     close(server);
 }
 
-UNIT_TEST_ON(a_message_without_keys_tells_of_all, struct rig *r)
+TEST_ON(a_message_without_keys_tells_of_all, struct rig *r)
 {
     hearing(r);
     int server = take_over(r);
@@ -186,7 +186,7 @@ UNIT_TEST_ON(a_message_without_keys_tells_of_all, struct rig *r)
     close(server);
 }
 
-UNIT_TEST_ON(an_empty_list_tells_of_nothing, struct rig *r)
+TEST_ON(an_empty_list_tells_of_nothing, struct rig *r)
 {
     uint64_t serial = hearing(r);
     int server = take_over(r);
@@ -198,7 +198,7 @@ UNIT_TEST_ON(an_empty_list_tells_of_nothing, struct rig *r)
     close(server);
 }
 
-UNIT_TEST_ON(a_message_of_another_shape_tells_of_nothing, struct rig *r)
+TEST_ON(a_message_of_another_shape_tells_of_nothing, struct rig *r)
 {
     static const char *const others[] = {
         CHANGE(":7\r\n"),
@@ -229,7 +229,7 @@ UNIT_TEST_ON(a_message_of_another_shape_tells_of_nothing, struct rig *r)
     close(server);
 }
 
-UNIT_TEST_ON(grants_and_changes_arrive_on_one_connection, struct rig *r)
+TEST_ON(grants_and_changes_arrive_on_one_connection, struct rig *r)
 {
     hearing(r);
     fake_redis_push(r->fake, CHANGE("*1\r\n$1\r\na\r\n"));
@@ -239,4 +239,4 @@ UNIT_TEST_ON(grants_and_changes_arrive_on_one_connection, struct rig *r)
     expect_key(r, 0, "a");
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

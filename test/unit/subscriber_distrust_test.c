@@ -4,7 +4,7 @@
 #include "support/test.h"
 #include "unit/subscriber_setup.h"
 
-UNIT_TEST_ON(a_distrusted_subscription_is_replaced, struct rig *r)
+TEST_ON(a_distrusted_subscription_is_replaced, struct rig *r)
 {
     uint64_t first = subscribed(r);
     unsigned woken = r->woken;
@@ -23,7 +23,7 @@ UNIT_TEST_ON(a_distrusted_subscription_is_replaced, struct rig *r)
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 1);
 }
 
-UNIT_TEST_ON(distrusting_another_subscription_does_nothing, struct rig *r)
+TEST_ON(distrusting_another_subscription_does_nothing, struct rig *r)
 {
     uint64_t first = subscribed(r);
 
@@ -43,7 +43,7 @@ UNIT_TEST_ON(distrusting_another_subscription_does_nothing, struct rig *r)
     assert_int_equal(fake_redis_accepted(r->fake), 2);
 }
 
-UNIT_TEST_ON(a_subscription_may_be_distrusted_at_once, struct rig *r)
+TEST_ON(a_subscription_may_be_distrusted_at_once, struct rig *r)
 {
     r->distrusted_by_hook = 1;
     serial_of(r);
@@ -67,7 +67,7 @@ static int64_t distrust_at_once(struct rig *r, unsigned *hints)
 }
 
 /* Nothing ever confirms that the server knows a listener: subscribing again does not help, and backs off. */
-UNIT_TEST_ON(replacing_unconfirmed_subscriptions_backs_off, struct rig *r)
+TEST_ON(replacing_unconfirmed_subscriptions_backs_off, struct rig *r)
 {
     static const int64_t longest[] = {10, 10, 20, 40, 80, 160, 320, 640, 1280, 2000, 2000};
     unsigned hints;
@@ -110,7 +110,7 @@ static void deafen(struct rig *r)
         distrust_at_once(r, &hints);
 }
 
-UNIT_TEST_ON(a_confirmed_subscription_is_trusted_again, struct rig *r)
+TEST_ON(a_confirmed_subscription_is_trusted_again, struct rig *r)
 {
     deafen(r);
     uint64_t serial = subscribed(r);
@@ -119,7 +119,7 @@ UNIT_TEST_ON(a_confirmed_subscription_is_trusted_again, struct rig *r)
     expect_trusted_again(r, serial);
 }
 
-UNIT_TEST_ON(a_message_confirms_a_subscription, struct rig *r)
+TEST_ON(a_message_confirms_a_subscription, struct rig *r)
 {
     deafen(r);
     uint64_t serial = subscribed(r);
@@ -129,7 +129,7 @@ UNIT_TEST_ON(a_message_confirms_a_subscription, struct rig *r)
 }
 
 /* A confirmation of one subscription says nothing about another. */
-UNIT_TEST_ON(confirming_another_subscription_does_nothing, struct rig *r)
+TEST_ON(confirming_another_subscription_does_nothing, struct rig *r)
 {
     unsigned hints;
 
@@ -142,7 +142,7 @@ UNIT_TEST_ON(confirming_another_subscription_does_nothing, struct rig *r)
 }
 
 /* Each subscription had been confirmed before it broke. */
-UNIT_TEST_ON(a_broken_subscription_is_replaced_and_told, struct rig *r)
+TEST_ON(a_broken_subscription_is_replaced_and_told, struct rig *r)
 {
     for (unsigned i = 1; i <= 8; i++) {
         assert_true(dibs__subscriber_confirm(r->subscriber, subscribed(r)));
@@ -154,7 +154,7 @@ UNIT_TEST_ON(a_broken_subscription_is_replaced_and_told, struct rig *r)
 }
 
 /* A server that takes each SUBSCRIBE and hangs up. */
-UNIT_TEST_ON(replacing_breaking_subscriptions_backs_off, struct rig *r)
+TEST_ON(replacing_breaking_subscriptions_backs_off, struct rig *r)
 {
     int64_t pause = 0;
 
@@ -169,7 +169,7 @@ UNIT_TEST_ON(replacing_breaking_subscriptions_backs_off, struct rig *r)
 }
 
 /* A thread that waits for a subscription gets one sooner. */
-UNIT_TEST_ON(an_awaited_subscription_is_not_put_off_for_long, struct rig *r)
+TEST_ON(an_awaited_subscription_is_not_put_off_for_long, struct rig *r)
 {
     struct waiter w;
 
@@ -191,7 +191,7 @@ UNIT_TEST_ON(an_awaited_subscription_is_not_put_off_for_long, struct rig *r)
 }
 
 /* The subscription may be sound, and the distrust wrong. */
-UNIT_TEST_ON(a_distrusted_subscription_still_tells_of_grants, struct rig *r)
+TEST_ON(a_distrusted_subscription_still_tells_of_grants, struct rig *r)
 {
     uint64_t serial = subscribed(r);
     int server = take_over(r);
@@ -203,4 +203,4 @@ UNIT_TEST_ON(a_distrusted_subscription_still_tells_of_grants, struct rig *r)
     close(server);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

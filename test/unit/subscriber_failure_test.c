@@ -2,7 +2,7 @@
 #include "support/test.h"
 #include "unit/subscriber_setup.h"
 
-UNIT_TEST_ON(a_waiter_without_the_channel_right_is_told_so, struct rig *r)
+TEST_ON(a_waiter_without_the_channel_right_is_told_so, struct rig *r)
 {
     struct waiter w;
 
@@ -21,7 +21,7 @@ UNIT_TEST_ON(a_waiter_without_the_channel_right_is_told_so, struct rig *r)
     assert_int_equal(r->subscribed, 1);
 }
 
-UNIT_TEST_ON(each_failed_subscription_makes_the_next_wait_longer, struct rig *r)
+TEST_ON(each_failed_subscription_makes_the_next_wait_longer, struct rig *r)
 {
     static const int64_t longest[] = {10, 20, 40, 80, 160, 320, 500, 500};
 
@@ -46,7 +46,7 @@ UNIT_TEST_ON(each_failed_subscription_makes_the_next_wait_longer, struct rig *r)
  * Users of the subscription are told at the first failure, and when there is a new one. Before the first subscription
  * there is nobody to tell.
  */
-UNIT_TEST_ON(users_are_told_when_a_subscription_cannot_be_replaced, struct rig *r)
+TEST_ON(users_are_told_when_a_subscription_cannot_be_replaced, struct rig *r)
 {
     fake_redis_refuse(r->fake, true);
     serial_of(r);
@@ -93,12 +93,12 @@ static void expect_given_up_in_time(struct rig *r, const char *prefix)
     subscribed(r);
 }
 
-UNIT_TEST(a_subscription_gives_up_connecting_after_the_timeout)
+TEST(a_subscription_gives_up_connecting_after_the_timeout)
 {
     expect_given_up_in_time(*state, "CLIENT KILL ID 9223372036854775807");
 }
 
-UNIT_TEST_ON(an_unconfirmed_subscription_is_given_up, struct rig *r)
+TEST_ON(an_unconfirmed_subscription_is_given_up, struct rig *r)
 {
     struct waiter w;
 
@@ -115,4 +115,4 @@ UNIT_TEST_ON(an_unconfirmed_subscription_is_given_up, struct rig *r)
     expect_failed(&w, DIBS_UNAVAILABLE);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

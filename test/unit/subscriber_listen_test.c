@@ -150,7 +150,7 @@ static bool polls_for_it(struct rig *r)
 
 /* ---------------------------------------------------------------- the reading role */
 
-UNIT_TEST_ON(a_listening_thread_reads_without_the_scheduler, struct rig *r)
+TEST_ON(a_listening_thread_reads_without_the_scheduler, struct rig *r)
 {
     unsigned woken = r->woken;
 
@@ -163,7 +163,7 @@ UNIT_TEST_ON(a_listening_thread_reads_without_the_scheduler, struct rig *r)
     assert_int_equal(r->woken, woken + 1);
 }
 
-UNIT_TEST_ON(a_message_for_another_wakes_that_one_alone, struct rig *r)
+TEST_ON(a_message_for_another_wakes_that_one_alone, struct rig *r)
 {
     for (unsigned i = 0; i < 3; i++)
         listen_in_thread(r, i, DIBS__NEVER);
@@ -178,7 +178,7 @@ UNIT_TEST_ON(a_message_for_another_wakes_that_one_alone, struct rig *r)
     expect_told(0);
 }
 
-UNIT_TEST_ON(the_reading_role_goes_to_the_longest_waiter, struct rig *r)
+TEST_ON(the_reading_role_goes_to_the_longest_waiter, struct rig *r)
 {
     for (unsigned i = 0; i < CROWD; i++)
         listen_in_thread(r, i, DIBS__NEVER);
@@ -191,7 +191,7 @@ UNIT_TEST_ON(the_reading_role_goes_to_the_longest_waiter, struct rig *r)
     assert_int_equal(role_holder_of(r), DIBS__ROLE_HOLDER_NOBODY);
 }
 
-UNIT_TEST_ON(a_reader_whose_time_is_over_passes_the_role_on, struct rig *r)
+TEST_ON(a_reader_whose_time_is_over_passes_the_role_on, struct rig *r)
 {
     listen_in_thread(r, 0, after(r, 100));
     listen_in_thread(r, 1, DIBS__NEVER);
@@ -202,7 +202,7 @@ UNIT_TEST_ON(a_reader_whose_time_is_over_passes_the_role_on, struct rig *r)
     expect_told(1);
 }
 
-UNIT_TEST_ON(a_listed_thread_leaves_at_its_deadline, struct rig *r)
+TEST_ON(a_listed_thread_leaves_at_its_deadline, struct rig *r)
 {
     for (unsigned i = 0; i < 3; i++)
         listen_in_thread(r, i, i == 1 ? after(r, 100) : DIBS__NEVER);
@@ -216,7 +216,7 @@ UNIT_TEST_ON(a_listed_thread_leaves_at_its_deadline, struct rig *r)
 }
 
 /* In this way a thread learns that the runtime closes. */
-UNIT_TEST_ON(a_listener_woken_by_another_thread_returns, struct rig *r)
+TEST_ON(a_listener_woken_by_another_thread_returns, struct rig *r)
 {
     listen_in_thread(r, 0, DIBS__NEVER);
     listen_in_thread(r, 1, DIBS__NEVER);
@@ -227,7 +227,7 @@ UNIT_TEST_ON(a_listener_woken_by_another_thread_returns, struct rig *r)
     assert_int_equal(role_holder_of(r), DIBS__ROLE_HOLDER_NOBODY);
 }
 
-UNIT_TEST_ON(the_scheduler_reads_after_nobody_has_for_a_while, struct rig *r)
+TEST_ON(the_scheduler_reads_after_nobody_has_for_a_while, struct rig *r)
 {
     listen_in_thread(r, 0, DIBS__NEVER);
     send_to(r, 0);
@@ -262,7 +262,7 @@ static void expect_idle_for(struct rig *r, int64_t ms)
 }
 
 /* A begun acquire waits without a thread: its message must not lie unread until the next thread listens. */
-UNIT_TEST_ON(a_message_for_a_thread_that_does_not_listen_arrives_soon, struct rig *r)
+TEST_ON(a_message_for_a_thread_that_does_not_listen_arrives_soon, struct rig *r)
 {
     listen_in_thread(r, 0, DIBS__NEVER);
     send_to(r, 0);
@@ -300,7 +300,7 @@ static void await_another(struct rig *r, uint64_t old)
     attend_all(r);
 }
 
-UNIT_TEST_ON(a_subscription_may_be_lost_while_a_thread_reads, struct rig *r)
+TEST_ON(a_subscription_may_be_lost_while_a_thread_reads, struct rig *r)
 {
     uint64_t serial = serial_of(r);
 
@@ -316,7 +316,7 @@ UNIT_TEST_ON(a_subscription_may_be_lost_while_a_thread_reads, struct rig *r)
     expect_told(1);
 }
 
-UNIT_TEST_ON(a_subscription_may_be_distrusted_while_a_thread_reads, struct rig *r)
+TEST_ON(a_subscription_may_be_distrusted_while_a_thread_reads, struct rig *r)
 {
     uint64_t serial = serial_of(r);
 
@@ -327,7 +327,7 @@ UNIT_TEST_ON(a_subscription_may_be_distrusted_while_a_thread_reads, struct rig *
     expect_told(0);
 }
 
-UNIT_TEST_ON(garbage_read_by_a_listener_ends_the_subscription, struct rig *r)
+TEST_ON(garbage_read_by_a_listener_ends_the_subscription, struct rig *r)
 {
     uint64_t serial = serial_of(r);
 
@@ -338,7 +338,7 @@ UNIT_TEST_ON(garbage_read_by_a_listener_ends_the_subscription, struct rig *r)
     expect_told(0);
 }
 
-UNIT_TEST_ON(a_listeners_reading_answers_a_ping, struct rig *r)
+TEST_ON(a_listeners_reading_answers_a_ping, struct rig *r)
 {
     uint64_t serial = serial_of(r);
 
@@ -355,7 +355,7 @@ UNIT_TEST_ON(a_listeners_reading_answers_a_ping, struct rig *r)
     expect_told(0);
 }
 
-UNIT_TEST_ON(an_unanswered_ping_ends_the_subscription_of_a_listener, struct rig *r)
+TEST_ON(an_unanswered_ping_ends_the_subscription_of_a_listener, struct rig *r)
 {
     uint64_t serial = serial_of(r);
 
@@ -372,7 +372,7 @@ UNIT_TEST_ON(an_unanswered_ping_ends_the_subscription_of_a_listener, struct rig 
 }
 
 /* A thread that listens before there is a subscription reads the next one. */
-UNIT_TEST_ON(a_thread_may_listen_before_there_is_a_subscription, struct rig *r)
+TEST_ON(a_thread_may_listen_before_there_is_a_subscription, struct rig *r)
 {
     fake_redis_cut(r->fake);
     ATTEND_UNTIL(r, serial_of(r) == 0);
@@ -398,7 +398,7 @@ static bool all_are_done(void)
 }
 
 /* Each listener is told repeatedly, while the connection breaks, is distrusted, and is silent. */
-UNIT_TEST_ON(a_crowd_of_listeners_survives_every_fault, struct rig *r)
+TEST_ON(a_crowd_of_listeners_survives_every_fault, struct rig *r)
 {
     for (unsigned i = 0; i < CROWD; i++)
         begin_rounds(r, i, DIBS__NEVER, ROUNDS);
@@ -417,4 +417,4 @@ UNIT_TEST_ON(a_crowd_of_listeners_survives_every_fault, struct rig *r)
     assert_int_equal(listed(r), 0);
 }
 
-UNIT_TESTS(setup_listeners, teardown)
+TESTS(setup_listeners, teardown)

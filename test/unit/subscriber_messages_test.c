@@ -19,7 +19,7 @@ static void expect_messages(struct rig *r, const char *const *texts, size_t coun
 
 /* ------------------------------------------------------------------ messages */
 
-UNIT_TEST_ON(messages_arrive_in_order, struct rig *r)
+TEST_ON(messages_arrive_in_order, struct rig *r)
 {
     static const char *const texts[] = {"first", "2", "third"};
 
@@ -32,7 +32,7 @@ UNIT_TEST_ON(messages_arrive_in_order, struct rig *r)
     close(server);
 }
 
-UNIT_TEST_ON(messages_arrive_over_an_odd_transport, struct rig *r)
+TEST_ON(messages_arrive_over_an_odd_transport, struct rig *r)
 {
     static const char *const texts[] = {"first", "2", "third"};
 
@@ -43,7 +43,7 @@ UNIT_TEST_ON(messages_arrive_over_an_odd_transport, struct rig *r)
     expect_messages(r, texts, 3);
 }
 
-UNIT_TEST_ON(a_message_may_come_in_pieces, struct rig *r)
+TEST_ON(a_message_may_come_in_pieces, struct rig *r)
 {
     static const char *const texts[] = {"whole"};
     static const char bytes[] = MESSAGE(5, "whole");
@@ -59,7 +59,7 @@ UNIT_TEST_ON(a_message_may_come_in_pieces, struct rig *r)
     close(server);
 }
 
-UNIT_TEST_ON(a_message_may_hold_any_bytes, struct rig *r)
+TEST_ON(a_message_may_hold_any_bytes, struct rig *r)
 {
     static const char bytes[] = MESSAGE(8, "\0\r\n*3\r\n\xff") MESSAGE(0, "");
 
@@ -74,7 +74,7 @@ UNIT_TEST_ON(a_message_may_hold_any_bytes, struct rig *r)
     close(server);
 }
 
-UNIT_TEST_ON(more_than_is_read_at_once_arrives_whole, struct rig *r)
+TEST_ON(more_than_is_read_at_once_arrives_whole, struct rig *r)
 {
     enum { COUNT = 1500 };
     char bytes[COUNT * sizeof MESSAGE(6, "n-0000")];
@@ -94,7 +94,7 @@ UNIT_TEST_ON(more_than_is_read_at_once_arrives_whole, struct rig *r)
     close(server);
 }
 
-UNIT_TEST_ON(other_replies_are_not_passed_on, struct rig *r)
+TEST_ON(other_replies_are_not_passed_on, struct rig *r)
 {
     static const char *const others[] = {
         PONG,
@@ -138,7 +138,7 @@ UNIT_TEST_ON(other_replies_are_not_passed_on, struct rig *r)
 }
 
 /* What came before it in the same packet is good. */
-UNIT_TEST_ON(a_malformed_reply_ends_the_subscription, struct rig *r)
+TEST_ON(a_malformed_reply_ends_the_subscription, struct rig *r)
 {
     static const char *const ends[] = {
         MESSAGE(1, "a") "-ERR what is that\r\n",
@@ -158,7 +158,7 @@ UNIT_TEST_ON(a_malformed_reply_ends_the_subscription, struct rig *r)
 }
 
 /* It breaks in the packet that confirms it: then there was a subscription, and it is lost. */
-UNIT_TEST_ON(a_subscription_that_breaks_at_once_was_still_made, struct rig *r)
+TEST_ON(a_subscription_that_breaks_at_once_was_still_made, struct rig *r)
 {
     struct dibs__error error;
     uint64_t serial;
@@ -175,4 +175,4 @@ UNIT_TEST_ON(a_subscription_that_breaks_at_once_was_still_made, struct rig *r)
     assert_int_equal(subscribed(r), 2);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

@@ -2,7 +2,7 @@
 #include "support/test.h"
 #include "unit/subscriber_setup.h"
 
-UNIT_TEST_ON(a_silent_subscription_is_pinged, struct rig *r)
+TEST_ON(a_silent_subscription_is_pinged, struct rig *r)
 {
     uint64_t serial = subscribed(r);
     int64_t start = moved_clock_now(&r->clock);
@@ -24,7 +24,7 @@ UNIT_TEST_ON(a_silent_subscription_is_pinged, struct rig *r)
     assert_int_equal(r->message_count, 0);
 }
 
-UNIT_TEST_ON(a_talking_server_is_not_pinged, struct rig *r)
+TEST_ON(a_talking_server_is_not_pinged, struct rig *r)
 {
     subscribed(r);
     for (unsigned i = 1; i <= 3; i++) {
@@ -52,7 +52,7 @@ static uint64_t ping_unanswered(struct rig *r)
     return serial;
 }
 
-UNIT_TEST_ON(an_unanswered_ping_ends_the_subscription, struct rig *r)
+TEST_ON(an_unanswered_ping_ends_the_subscription, struct rig *r)
 {
     uint64_t serial = ping_unanswered(r);
 
@@ -66,7 +66,7 @@ UNIT_TEST_ON(an_unanswered_ping_ends_the_subscription, struct rig *r)
 }
 
 /* An answer counts also if it is noticed at the last moment, because the scheduler's poll had not seen it. */
-UNIT_TEST_ON(anything_answers_a_ping, struct rig *r)
+TEST_ON(anything_answers_a_ping, struct rig *r)
 {
     uint64_t serial = ping_unanswered(r);
 
@@ -91,18 +91,18 @@ static void expect_ping_to_be_answered(struct rig *r, const char *refusal)
     assert_int_equal(serial_of(r), serial);
 }
 
-UNIT_TEST(a_refused_ping_counts_as_an_answer)
+TEST(a_refused_ping_counts_as_an_answer)
 {
     expect_ping_to_be_answered(*state, "-NOPERM this user has no permissions to run the 'ping' command\r\n");
 }
 
-UNIT_TEST(an_unknown_ping_counts_as_an_answer)
+TEST(an_unknown_ping_counts_as_an_answer)
 {
     expect_ping_to_be_answered(*state, "-ERR unknown command 'PING', with args beginning with: \r\n");
 }
 
 /* What did not fit into the socket is kept, and sent as soon as there is room. */
-UNIT_TEST_ON(a_ping_waits_for_room_in_the_socket, struct rig *r)
+TEST_ON(a_ping_waits_for_room_in_the_socket, struct rig *r)
 {
     struct pollfd fd;
     int64_t deadline;
@@ -130,4 +130,4 @@ UNIT_TEST_ON(a_ping_waits_for_room_in_the_socket, struct rig *r)
     close(server);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

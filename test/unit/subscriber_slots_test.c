@@ -67,7 +67,7 @@ static void pass(struct rig *r, int64_t ms)
     }
 }
 
-UNIT_TEST_ON(each_slot_has_a_channel_in_it, struct rig *r)
+TEST_ON(each_slot_has_a_channel_in_it, struct rig *r)
 {
     assert_string_equal(channel_of(r, SLOT), CHANNEL);
     assert_string_equal(channel_of(r, OTHER), OTHER_CHANNEL);
@@ -75,7 +75,7 @@ UNIT_TEST_ON(each_slot_has_a_channel_in_it, struct rig *r)
     assert_int_equal(dibs__slot_of(OTHER_CHANNEL, strlen(OTHER_CHANNEL)), OTHER);
 }
 
-UNIT_TEST_ON(a_slot_is_subscribed_to_once_it_is_wanted, struct rig *r)
+TEST_ON(a_slot_is_subscribed_to_once_it_is_wanted, struct rig *r)
 {
     subscribed(r);
     attend_all(r);
@@ -92,7 +92,7 @@ UNIT_TEST_ON(a_slot_is_subscribed_to_once_it_is_wanted, struct rig *r)
     assert_int_equal(r->subscribed, 1); /* nobody relied on the slot before: nobody need ask again */
 }
 
-UNIT_TEST_ON(several_slots_are_subscribed_side_by_side, struct rig *r)
+TEST_ON(several_slots_are_subscribed_side_by_side, struct rig *r)
 {
     uint64_t serial = standing(r);
 
@@ -106,7 +106,7 @@ UNIT_TEST_ON(several_slots_are_subscribed_side_by_side, struct rig *r)
     assert_true(slot_of(r, SLOT) == serial);
 }
 
-UNIT_TEST_ON(messages_of_a_slot_arrive, struct rig *r)
+TEST_ON(messages_of_a_slot_arrive, struct rig *r)
 {
     standing(r);
     fake_redis_publish(r->fake, PUSHED(CHANNEL, 5, "hello"));
@@ -119,7 +119,7 @@ UNIT_TEST_ON(messages_of_a_slot_arrive, struct rig *r)
 }
 
 /* The slot has moved, or the server became a replica. */
-UNIT_TEST_ON(all_users_are_told_when_the_server_ends_a_slot, struct rig *r)
+TEST_ON(all_users_are_told_when_the_server_ends_a_slot, struct rig *r)
 {
     uint64_t serial = standing(r);
 
@@ -136,7 +136,7 @@ UNIT_TEST_ON(all_users_are_told_when_the_server_ends_a_slot, struct rig *r)
 }
 
 /* The slot may have come back, so it is subscribed again after a pause, but not for ever. */
-UNIT_TEST_ON(an_ended_slot_is_subscribed_again_while_it_may_be_wanted, struct rig *r)
+TEST_ON(an_ended_slot_is_subscribed_again_while_it_may_be_wanted, struct rig *r)
 {
     uint64_t serial = standing(r);
 
@@ -155,7 +155,7 @@ UNIT_TEST_ON(an_ended_slot_is_subscribed_again_while_it_may_be_wanted, struct ri
     assert_int_equal(fake_redis_accepted(r->fake), 1);
 }
 
-UNIT_TEST_ON(an_unwanted_slot_is_not_subscribed_for_ever, struct rig *r)
+TEST_ON(an_unwanted_slot_is_not_subscribed_for_ever, struct rig *r)
 {
     fake_redis_answer(r->fake, "SSUBSCRIBE " CHANNEL, MOVED);
     subscribed(r);
@@ -169,7 +169,7 @@ UNIT_TEST_ON(an_unwanted_slot_is_not_subscribed_for_ever, struct rig *r)
     ATTEND_UNTIL(r, asked(r) == times + 1);
 }
 
-UNIT_TEST_ON(an_unused_slot_is_unsubscribed, struct rig *r)
+TEST_ON(an_unused_slot_is_unsubscribed, struct rig *r)
 {
     uint64_t serial = standing(r);
 
@@ -189,7 +189,7 @@ UNIT_TEST_ON(an_unused_slot_is_unsubscribed, struct rig *r)
 }
 
 /* An entry of the queue counts for half of a lease. */
-UNIT_TEST_ON(a_slot_is_kept_for_half_of_a_long_lease, struct rig *r)
+TEST_ON(a_slot_is_kept_for_half_of_a_long_lease, struct rig *r)
 {
     standing(r);
     assert_true(dibs__subscriber_slot(r->subscriber, SLOT, 6 * KEPT_MS) != 0);
@@ -199,7 +199,7 @@ UNIT_TEST_ON(a_slot_is_kept_for_half_of_a_long_lease, struct rig *r)
     ATTEND_UNTIL(r, fake_redis_count(r->fake, "SUNSUBSCRIBE") == 1);
 }
 
-UNIT_TEST_ON(a_slot_wanted_while_it_ends_is_subscribed_again, struct rig *r)
+TEST_ON(a_slot_wanted_while_it_ends_is_subscribed_again, struct rig *r)
 {
     uint64_t serial = standing(r);
 
@@ -217,7 +217,7 @@ UNIT_TEST_ON(a_slot_wanted_while_it_ends_is_subscribed_again, struct rig *r)
     assert_int_equal(asked(r), 2);
 }
 
-UNIT_TEST_ON(a_new_link_subscribes_its_slots_again, struct rig *r)
+TEST_ON(a_new_link_subscribes_its_slots_again, struct rig *r)
 {
     uint64_t serial = standing(r);
 
@@ -230,7 +230,7 @@ UNIT_TEST_ON(a_new_link_subscribes_its_slots_again, struct rig *r)
     assert_false(dibs__subscriber_confirm_slot(r->subscriber, SLOT, serial));
 }
 
-UNIT_TEST_ON(a_distrusted_slot_is_replaced_after_growing_pauses, struct rig *r)
+TEST_ON(a_distrusted_slot_is_replaced_after_growing_pauses, struct rig *r)
 {
     uint64_t serial = standing(r);
     int64_t began = moved_clock_now(&r->clock), pauses[4];
@@ -258,7 +258,7 @@ UNIT_TEST_ON(a_distrusted_slot_is_replaced_after_growing_pauses, struct rig *r)
 }
 
 /* No answer about a slot ends the link; an answer to nothing that was asked does. */
-UNIT_TEST_ON(a_refused_slot_leaves_the_others, struct rig *r)
+TEST_ON(a_refused_slot_leaves_the_others, struct rig *r)
 {
     static const char *const refusals[] = {
         MOVED, "-ASK 5259 127.0.0.1:7000\r\n", "-CLUSTERDOWN Hash slot not served\r\n",
@@ -278,7 +278,7 @@ UNIT_TEST_ON(a_refused_slot_leaves_the_others, struct rig *r)
     assert_int_equal(fake_redis_accepted(r->fake), 1);
 }
 
-UNIT_TEST_ON(an_error_without_slots_ends_the_link, struct rig *r)
+TEST_ON(an_error_without_slots_ends_the_link, struct rig *r)
 {
     subscribed(r);
     fake_redis_publish(r->fake, MOVED);
@@ -286,7 +286,7 @@ UNIT_TEST_ON(an_error_without_slots_ends_the_link, struct rig *r)
 }
 
 /* Bytes that look like messages of slots, but are none. */
-UNIT_TEST_ON(nonsense_about_slots_changes_nothing, struct rig *r)
+TEST_ON(nonsense_about_slots_changes_nothing, struct rig *r)
 {
     static const char *const texts[] = {
         "*3\r\n$10\r\nssubscribe\r\n$-1\r\n:1\r\n",
@@ -309,4 +309,4 @@ UNIT_TEST_ON(nonsense_about_slots_changes_nothing, struct rig *r)
     assert_int_equal(slot_of(r, OTHER), 0);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

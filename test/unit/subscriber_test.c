@@ -4,7 +4,7 @@
 
 /* --------------------------------------------------------------- subscribing */
 
-UNIT_TEST_ON(a_subscriber_connects_only_when_wanted, struct rig *r)
+TEST_ON(a_subscriber_connects_only_when_wanted, struct rig *r)
 {
     static const char *const order[] = {"CLIENT SETNAME tester", "CLIENT ID", "INFO server",
                                         "CLIENT KILL ID 9223372036854775807", "SUBSCRIBE dibs:test"};
@@ -29,7 +29,7 @@ UNIT_TEST_ON(a_subscriber_connects_only_when_wanted, struct rig *r)
     assert_int_equal(r->commands, 5);
 }
 
-UNIT_TEST_ON(a_subscription_counts_only_once_confirmed, struct rig *r)
+TEST_ON(a_subscription_counts_only_once_confirmed, struct rig *r)
 {
     static const char *const others[] = {"+OK\r\n", "*3\r\n$9\r\nsubscribe\r\n$5\r\nother\r\n:1\r\n"};
     struct dibs__error error;
@@ -48,7 +48,7 @@ UNIT_TEST_ON(a_subscription_counts_only_once_confirmed, struct rig *r)
     subscribed(r);
 }
 
-UNIT_TEST_ON(a_confirmation_at_the_last_moment_is_in_time, struct rig *r)
+TEST_ON(a_confirmation_at_the_last_moment_is_in_time, struct rig *r)
 {
     fake_redis_answer(r->fake, "SUBSCRIBE", "");
     serial_of(r);
@@ -62,7 +62,7 @@ UNIT_TEST_ON(a_confirmation_at_the_last_moment_is_in_time, struct rig *r)
     close(server);
 }
 
-UNIT_TEST_ON(a_broken_subscription_is_made_again, struct rig *r)
+TEST_ON(a_broken_subscription_is_made_again, struct rig *r)
 {
     uint64_t first = subscribed(r);
 
@@ -76,7 +76,7 @@ UNIT_TEST_ON(a_broken_subscription_is_made_again, struct rig *r)
 }
 
 /* A server that ends each at once is not overrun. */
-UNIT_TEST_ON(a_broken_subscription_is_not_replaced_too_soon, struct rig *r)
+TEST_ON(a_broken_subscription_is_not_replaced_too_soon, struct rig *r)
 {
     subscribed(r);
     fake_redis_cut(r->fake);
@@ -89,7 +89,7 @@ UNIT_TEST_ON(a_broken_subscription_is_not_replaced_too_soon, struct rig *r)
     assert_int_equal(pass_pause(r), 0);
 }
 
-UNIT_TEST_ON(a_subscription_ends_its_predecessor_first, struct rig *r)
+TEST_ON(a_subscription_ends_its_predecessor_first, struct rig *r)
 {
     subscribed(r);
     fake_redis_cut(r->fake);
@@ -100,7 +100,7 @@ UNIT_TEST_ON(a_subscription_ends_its_predecessor_first, struct rig *r)
 }
 
 /* Failed tries since then do not make the subscriber forget its predecessor. */
-UNIT_TEST_ON(the_predecessor_of_a_failed_try_is_ended_too, struct rig *r)
+TEST_ON(the_predecessor_of_a_failed_try_is_ended_too, struct rig *r)
 {
     subscribed(r);
     fake_redis_answer(r->fake, "INFO", "-LOADING not yet\r\n");
@@ -115,7 +115,7 @@ UNIT_TEST_ON(the_predecessor_of_a_failed_try_is_ended_too, struct rig *r)
 }
 
 /* The server may have subscribed it nevertheless. */
-UNIT_TEST_ON(an_unconfirmed_predecessor_is_ended_too, struct rig *r)
+TEST_ON(an_unconfirmed_predecessor_is_ended_too, struct rig *r)
 {
     fake_redis_answer(r->fake, "SUBSCRIBE", "");
     serial_of(r);
@@ -131,7 +131,7 @@ UNIT_TEST_ON(an_unconfirmed_predecessor_is_ended_too, struct rig *r)
 
 /* ------------------------------------------------------------------- waiting */
 
-UNIT_TEST_ON(a_confirmed_subscription_wakes_its_waiters, struct rig *r)
+TEST_ON(a_confirmed_subscription_wakes_its_waiters, struct rig *r)
 {
     struct dibs__error error;
     struct waiter w;
@@ -147,7 +147,7 @@ UNIT_TEST_ON(a_confirmed_subscription_wakes_its_waiters, struct rig *r)
     assert_int_equal(again, serial);
 }
 
-UNIT_TEST_ON(a_waiter_for_the_next_subscription_gets_the_next, struct rig *r)
+TEST_ON(a_waiter_for_the_next_subscription_gets_the_next, struct rig *r)
 {
     struct waiter w;
     uint64_t first = subscribed(r);
@@ -160,7 +160,7 @@ UNIT_TEST_ON(a_waiter_for_the_next_subscription_gets_the_next, struct rig *r)
     assert_int_equal(w.serial, second);
 }
 
-UNIT_TEST_ON(a_wait_for_a_subscription_ends_at_its_deadline, struct rig *r)
+TEST_ON(a_wait_for_a_subscription_ends_at_its_deadline, struct rig *r)
 {
     struct waiter w;
 
@@ -171,7 +171,7 @@ UNIT_TEST_ON(a_wait_for_a_subscription_ends_at_its_deadline, struct rig *r)
     expect_failed(&w, DIBS_UNAVAILABLE);
 }
 
-UNIT_TEST_ON(a_failed_subscription_is_told_to_its_waiters, struct rig *r)
+TEST_ON(a_failed_subscription_is_told_to_its_waiters, struct rig *r)
 {
     struct waiter w;
 
@@ -182,7 +182,7 @@ UNIT_TEST_ON(a_failed_subscription_is_told_to_its_waiters, struct rig *r)
 }
 
 /* An earlier failure says nothing about the present; the next try does, or the deadline ends the wait. */
-UNIT_TEST_ON(an_earlier_failure_is_told_only_at_the_deadline, struct rig *r)
+TEST_ON(an_earlier_failure_is_told_only_at_the_deadline, struct rig *r)
 {
     struct waiter w;
 
@@ -203,7 +203,7 @@ UNIT_TEST_ON(an_earlier_failure_is_told_only_at_the_deadline, struct rig *r)
 }
 
 /* The next try is seconds away: no thread waits for it. */
-UNIT_TEST_ON(a_denied_channel_right_is_told_at_once, struct rig *r)
+TEST_ON(a_denied_channel_right_is_told_at_once, struct rig *r)
 {
     struct dibs__error error;
     uint64_t serial;
@@ -241,7 +241,7 @@ static void *run_crowd(void *arg)
     return NULL;
 }
 
-UNIT_TEST_ON(many_threads_may_wait_for_and_distrust_a_subscription, struct rig *r)
+TEST_ON(many_threads_may_wait_for_and_distrust_a_subscription, struct rig *r)
 {
     struct crowd crowd = {.r = r, .left = THREADS};
     pthread_t threads[THREADS];
@@ -260,4 +260,4 @@ UNIT_TEST_ON(many_threads_may_wait_for_and_distrust_a_subscription, struct rig *
     assert_int_equal(crowd.right, THREADS * ROUNDS);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

@@ -139,7 +139,7 @@ static bool leaves_nothing(long nth)
     return true;
 }
 
-UNIT_TEST(each_allocation_of_a_tasks_cycle_fails_once)
+TEST(each_allocation_of_a_tasks_cycle_fails_once)
 {
     long nth = 1;
 
@@ -202,7 +202,7 @@ static bool completes_with(dibs_runtime *rt, long nth)
     return failed;
 }
 
-UNIT_TEST(begun_calls_complete_without_memory)
+TEST(begun_calls_complete_without_memory)
 {
     dibs_runtime *rt = open_one();
     int in_row = 0;
@@ -236,7 +236,7 @@ static void enter_and_leave(void *arg)
 }
 
 /* Also on a thread that has never called dibs before. */
-UNIT_TEST(entering_a_task_needs_no_memory)
+TEST(entering_a_task_needs_no_memory)
 {
     dibs_runtime *rt = open_one();
     struct visit v = {.task = task_of_runtime(rt)};
@@ -249,4 +249,4 @@ UNIT_TEST(entering_a_task_needs_no_memory)
     dibs_close(rt);
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

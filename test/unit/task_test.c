@@ -15,7 +15,7 @@ static const dibs_lock_options fair = {.flags = DIBS_FAIR}, no_reentry = {.flags
 
 /* --------------------------------------------------------------- whose the calls are */
 
-UNIT_TEST_ON(two_tasks_exclude_each_other_also_on_one_thread, stage *s)
+TEST_ON(two_tasks_exclude_each_other_also_on_one_thread, stage *s)
 {
     dibs_task *one = task_of_runtime(s->rt), *two = task_of_runtime(s->rt);
     assert_status(DIBS_OK, dibs_task_enter(one));
@@ -36,7 +36,7 @@ UNIT_TEST_ON(two_tasks_exclude_each_other_also_on_one_thread, stage *s)
     dibs_task_free(two);
 }
 
-UNIT_TEST_ON(a_task_moves_from_thread_to_thread_with_its_holds, stage *s)
+TEST_ON(a_task_moves_from_thread_to_thread_with_its_holds, stage *s)
 {
     actor *other = actor_start();
     dibs_hold hold;
@@ -62,7 +62,7 @@ UNIT_TEST_ON(a_task_moves_from_thread_to_thread_with_its_holds, stage *s)
 }
 
 /* Each call of that runtime, while the thread holds the same name itself. */
-UNIT_TEST_ON(the_holds_of_the_thread_are_untouched, stage *s)
+TEST_ON(the_holds_of_the_thread_are_untouched, stage *s)
 {
     dibs_hold hold;
 
@@ -93,7 +93,7 @@ UNIT_TEST_ON(the_holds_of_the_thread_are_untouched, stage *s)
     assert_int_equal(stats_of(s->rt).holds, 0);
 }
 
-UNIT_TEST_WITH(a_call_concerns_the_innermost_task_of_its_runtime, stage_setup, stage_teardown, stage *s)
+TEST_WITH(a_call_concerns_the_innermost_task_of_its_runtime, stage_setup, stage_teardown, stage *s)
 {
     s->url = "mem:tasks";
     stage_open(s, LEASE);
@@ -122,7 +122,7 @@ UNIT_TEST_WITH(a_call_concerns_the_innermost_task_of_its_runtime, stage_setup, s
 
 /* -------------------------------------------------------------------- entering */
 
-UNIT_TEST_ON(an_entered_task_is_busy, stage *s)
+TEST_ON(an_entered_task_is_busy, stage *s)
 {
     actor *other = actor_start();
 
@@ -141,7 +141,7 @@ UNIT_TEST_ON(an_entered_task_is_busy, stage *s)
     dibs_task_free(task);
 }
 
-UNIT_TEST_ON(tasks_are_left_in_the_opposite_order, stage *s)
+TEST_ON(tasks_are_left_in_the_opposite_order, stage *s)
 {
     enum { DEPTH = 5 };
     dibs_task *tasks[DEPTH];
@@ -162,7 +162,7 @@ UNIT_TEST_ON(tasks_are_left_in_the_opposite_order, stage *s)
         dibs_task_free(tasks[i]);
 }
 
-UNIT_TEST_ON(a_thread_that_ends_leaves_its_tasks_whose_holds_stay, stage *s)
+TEST_ON(a_thread_that_ends_leaves_its_tasks_whose_holds_stay, stage *s)
 {
     void (*const ends[])(actor *) = {actor_end, actor_exit, actor_cancel};
 
@@ -186,7 +186,7 @@ UNIT_TEST_ON(a_thread_that_ends_leaves_its_tasks_whose_holds_stay, stage *s)
     assert_int_equal(stats_of(s->rt).leases, 0);
 }
 
-UNIT_TEST_ON(entering_works_after_shutdown_and_close_so_that_a_loss_can_be_read, stage *s)
+TEST_ON(entering_works_after_shutdown_and_close_so_that_a_loss_can_be_read, stage *s)
 {
     dibs_task *none = (dibs_task *)s;
     dibs_hold hold;
@@ -222,7 +222,7 @@ UNIT_TEST_ON(entering_works_after_shutdown_and_close_so_that_a_loss_can_be_read,
 
 /* ---------------------------------------------------------------------- cancel */
 
-UNIT_TEST_ON(a_cancelled_task_keeps_what_it_holds_and_acquires_no_more, stage *s)
+TEST_ON(a_cancelled_task_keeps_what_it_holds_and_acquires_no_more, stage *s)
 {
     dibs_task *task = task_of_runtime(s->rt);
     assert_status(DIBS_OK, dibs_task_enter(task));
@@ -276,7 +276,7 @@ static bool is_contended(void *arg)
  * The task waits behind a thread of this process, for its turn; behind another process, in the store's queue; or
  * fairly.
  */
-UNIT_TEST_WITH(a_cancel_ends_a_tasks_wait_at_once, stage_setup, stage_teardown, stage *s)
+TEST_WITH(a_cancel_ends_a_tasks_wait_at_once, stage_setup, stage_teardown, stage *s)
 {
     static const struct {
         bool elsewhere;
@@ -310,7 +310,7 @@ UNIT_TEST_WITH(a_cancel_ends_a_tasks_wait_at_once, stage_setup, stage_teardown, 
 }
 
 /* A waiter of this process behind a cancelled one still gets the lock. */
-UNIT_TEST_WITH(a_cancelled_tasks_rivals_go_on_waiting, stage_setup, stage_teardown, stage *s)
+TEST_WITH(a_cancelled_tasks_rivals_go_on_waiting, stage_setup, stage_teardown, stage *s)
 {
     enum { CROWD = 8 };
     actor *crowd[CROWD];
@@ -353,7 +353,7 @@ static bool nothing_is_left(void *arg)
     return stats.holds == 0 && stats.leases == 0;
 }
 
-UNIT_TEST_ON(freeing_a_task_releases_every_hold, stage *s)
+TEST_ON(freeing_a_task_releases_every_hold, stage *s)
 {
     char name[16];
 
@@ -375,7 +375,7 @@ UNIT_TEST_ON(freeing_a_task_releases_every_hold, stage *s)
     assert_int_equal(stats_of(s->rt).orphaned, 0);
 }
 
-UNIT_TEST_WITH(freeing_a_task_leaves_it_wherever_it_is_nested, stage_setup, stage_teardown, stage *s)
+TEST_WITH(freeing_a_task_leaves_it_wherever_it_is_nested, stage_setup, stage_teardown, stage *s)
 {
     enum { DEPTH = 3 };
 
@@ -402,7 +402,7 @@ UNIT_TEST_WITH(freeing_a_task_leaves_it_wherever_it_is_nested, stage_setup, stag
     }
 }
 
-UNIT_TEST_ON(a_task_may_be_freed_after_close, stage *s)
+TEST_ON(a_task_may_be_freed_after_close, stage *s)
 {
     dibs_task *held = task_of_runtime(s->rt), *entered = task_of_runtime(s->rt), *idle = task_of_runtime(s->rt);
     assert_status(DIBS_OK, dibs_task_enter(held));
@@ -418,7 +418,7 @@ UNIT_TEST_ON(a_task_may_be_freed_after_close, stage *s)
 }
 
 /* The store does not answer; dibs_task_free does not wait for it, and the name is free in the end. */
-UNIT_TEST_WITH(freeing_a_task_does_not_wait_for_the_store, stage_setup, stage_teardown, stage *s)
+TEST_WITH(freeing_a_task_does_not_wait_for_the_store, stage_setup, stage_teardown, stage *s)
 {
     s->url = "mem:tasks";
     stage_open(s, LEASE);
@@ -435,7 +435,7 @@ UNIT_TEST_WITH(freeing_a_task_does_not_wait_for_the_store, stage_setup, stage_te
 
 /* --------------------------------------------------------------------- as threads */
 
-UNIT_TEST_ON(a_tasks_loss_is_told_as_an_event, stage *s)
+TEST_ON(a_tasks_loss_is_told_as_an_event, stage *s)
 {
     static const dibs_lock_options fixed = {.flags = DIBS_FIXED_LEASE};
 
@@ -456,7 +456,7 @@ UNIT_TEST_ON(a_tasks_loss_is_told_as_an_event, stage *s)
     assert_int_equal(events_count(&s->events, DIBS_EVENT_LOST, NULL), 1);
 }
 
-UNIT_TEST_WITH(a_lease_is_handed_from_task_to_task, stage_setup, stage_teardown, stage *s)
+TEST_WITH(a_lease_is_handed_from_task_to_task, stage_setup, stage_teardown, stage *s)
 {
     actor *waiter = actor_start();
 
@@ -481,7 +481,7 @@ UNIT_TEST_WITH(a_lease_is_handed_from_task_to_task, stage_setup, stage_teardown,
     actor_end(waiter);
 }
 
-UNIT_TEST_ON(task_calls_refuse_null_or_do_nothing, stage *s)
+TEST_ON(task_calls_refuse_null_or_do_nothing, stage *s)
 {
     dibs_task *task = (dibs_task *)s;
 
@@ -495,7 +495,7 @@ UNIT_TEST_ON(task_calls_refuse_null_or_do_nothing, stage *s)
     dibs_task_free(NULL);
 }
 
-UNIT_TEST_WITH(the_cancelled_status_is_numbered_last, NULL, NULL, void *none)
+TEST_WITH(the_cancelled_status_is_numbered_last, NULL, NULL, void *none)
 {
     assert_int_equal(DIBS_CANCELLED, DIBS_OVERFLOW + 1);
     assert_string_equal(dibs_status_name(DIBS_CANCELLED), "DIBS_CANCELLED");
@@ -503,4 +503,4 @@ UNIT_TEST_WITH(the_cancelled_status_is_numbered_last, NULL, NULL, void *none)
     assert_non_null(strstr(dibs_status_text(DIBS_LOST), "thread or task"));
 }
 
-UNIT_TESTS(stage_setup_open, stage_teardown)
+TESTS(stage_setup_open, stage_teardown)

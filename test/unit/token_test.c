@@ -7,7 +7,7 @@
 
 #define RUNTIME "0123456789abcdef0123456789abcdef"
 
-UNIT_TEST(a_token_names_host_process_label_and_thread)
+TEST(a_token_names_host_process_label_and_thread)
 {
     static const struct {
         struct dibs__token token;
@@ -39,7 +39,7 @@ UNIT_TEST(a_token_names_host_process_label_and_thread)
 }
 
 /* A label of 48 bytes, a host of 45 and the longest numbers. */
-UNIT_TEST(the_longest_token_fits)
+TEST(the_longest_token_fits)
 {
     const struct dibs__token longest = {UINT64_MAX, UINT64_MAX, UINT32_MAX, true, false};
     struct dibs__token_form form;
@@ -53,7 +53,7 @@ UNIT_TEST(the_longest_token_fits)
     assert_int_equal(strlen(text) + 1, form.most);
 }
 
-UNIT_TEST(a_token_without_a_sequence_is_foreign)
+TEST(a_token_without_a_sequence_is_foreign)
 {
     static const char *const texts[] = {"", "abc", ":", "dibs:", "a:g", "a:1 ", "a:-1", "a:0x1", "a:12345678901234567"};
     uint64_t sequence = 5;
@@ -63,4 +63,4 @@ UNIT_TEST(a_token_without_a_sequence_is_foreign)
     assert_int_equal(sequence, 5);
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

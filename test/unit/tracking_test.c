@@ -249,7 +249,7 @@ static void expect_refused(struct scene *s)
 }
 
 /* The process stood still for longer than that takes; then all is there. */
-UNIT_TEST_ON(what_the_server_told_in_time_counts_though_it_is_read_late, struct scene *s)
+TEST_ON(what_the_server_told_in_time_counts_though_it_is_read_late, struct scene *s)
 {
     probing(s);
     fake_redis_publish(s->fake, PROBE_TOLD);
@@ -258,7 +258,7 @@ UNIT_TEST_ON(what_the_server_told_in_time_counts_though_it_is_read_late, struct 
     ATTEND_UNTIL(s, s->turned_on == 1);
 }
 
-UNIT_TEST_ON(nothing_is_tracked_before_it_is_wanted, struct scene *s)
+TEST_ON(nothing_is_tracked_before_it_is_wanted, struct scene *s)
 {
     ATTEND_UNTIL(s, asked(s, "INFO cluster") > 0);
     attend_a_while(s);
@@ -267,7 +267,7 @@ UNIT_TEST_ON(nothing_is_tracked_before_it_is_wanted, struct scene *s)
     assert_int_equal(s->turned_on, 0);
 }
 
-UNIT_TEST(a_probe_is_written_and_must_be_told_of)
+TEST(a_probe_is_written_and_must_be_told_of)
 {
     struct scene *s = *state;
     char begin[64], end[80];
@@ -296,7 +296,7 @@ UNIT_TEST(a_probe_is_written_and_must_be_told_of)
     assert_int_equal(s->change_count, 0);
 }
 
-UNIT_TEST_ON(a_probe_may_be_told_of_before_it_is_answered, struct scene *s)
+TEST_ON(a_probe_may_be_told_of_before_it_is_answered, struct scene *s)
 {
     fake_redis_answer(s->fake, "SUBSCRIBE __redis__:invalidate", ""); /* the test confirms, once replies are held */
     look(s, 1);
@@ -313,7 +313,7 @@ UNIT_TEST_ON(a_probe_may_be_told_of_before_it_is_answered, struct scene *s)
 }
 
 /* Messages of another key, or of all keys. */
-UNIT_TEST(a_message_of_another_key_does_not_confirm_the_probe)
+TEST(a_message_of_another_key_does_not_confirm_the_probe)
 {
     struct scene *s = *state;
 
@@ -327,7 +327,7 @@ UNIT_TEST(a_message_of_another_key_does_not_confirm_the_probe)
 }
 
 /* Where all keys are deleted before the server has told of the probe's, it tells of all in its place. */
-UNIT_TEST_ON(a_probe_that_was_flushed_is_written_again, struct scene *s)
+TEST_ON(a_probe_that_was_flushed_is_written_again, struct scene *s)
 {
     probing(s);
     fake_redis_publish(s->fake, CHANGE("*-1\r\n"));
@@ -343,7 +343,7 @@ UNIT_TEST_ON(a_probe_that_was_flushed_is_written_again, struct scene *s)
 }
 
 /* A proxy may swallow the messages. */
-UNIT_TEST(without_a_message_in_time_tracking_is_not_relied_on)
+TEST(without_a_message_in_time_tracking_is_not_relied_on)
 {
     struct scene *s = *state;
     struct pollfd fds[FDS_MOST];
@@ -361,7 +361,7 @@ UNIT_TEST(without_a_message_in_time_tracking_is_not_relied_on)
     assert_int_equal(asked(s, "CLIENT TRACKING OFF"), 1);
 }
 
-UNIT_TEST(each_command_of_the_probe_may_be_refused)
+TEST(each_command_of_the_probe_may_be_refused)
 {
     static const char *const commands[] = {"CLIENT TRACKING ON REDIRECT 77", "EXISTS " PROBE, "SET " PROBE,
                                            "CLIENT TRACKING ON REDIRECT 77 OPTOUT NOLOOP"};
@@ -379,7 +379,7 @@ UNIT_TEST(each_command_of_the_probe_may_be_refused)
     }
 }
 
-UNIT_TEST_ON(an_old_server_is_not_asked_to_track, struct scene *s)
+TEST_ON(an_old_server_is_not_asked_to_track, struct scene *s)
 {
     fake_redis_answer(s->fake, "INFO server", INFO_OF("7.0.4"));
     look(s, 1);
@@ -387,7 +387,7 @@ UNIT_TEST_ON(an_old_server_is_not_asked_to_track, struct scene *s)
     assert_int_equal(asked(s, "CLIENT TRACKING"), 0);
 }
 
-UNIT_TEST_ON(without_the_right_to_hear_nothing_is_tracked, struct scene *s)
+TEST_ON(without_the_right_to_hear_nothing_is_tracked, struct scene *s)
 {
     fake_redis_answer(s->fake, "SUBSCRIBE __redis__:invalidate", NOPERM);
     look(s, 1);
@@ -402,7 +402,7 @@ UNIT_TEST_ON(without_the_right_to_hear_nothing_is_tracked, struct scene *s)
 
 /* ------------------------------------------------------------------- looks */
 
-UNIT_TEST_ON(a_look_tells_which_locks_are_still_held, struct scene *s)
+TEST_ON(a_look_tells_which_locks_are_still_held, struct scene *s)
 {
     turn_on(s);
     fake_redis_answer(s->fake, "MGET", "*3\r\n$2\r\nta\r\n$-1\r\n$2\r\nxx\r\n");
@@ -412,7 +412,7 @@ UNIT_TEST_ON(a_look_tells_which_locks_are_still_held, struct scene *s)
     assert_int_equal(asked(s, "MGET"), 1);
 }
 
-UNIT_TEST_ON(a_malformed_reply_to_a_look_tells_nothing, struct scene *s)
+TEST_ON(a_malformed_reply_to_a_look_tells_nothing, struct scene *s)
 {
     static const char *const replies[] = {"*2\r\n$2\r\nta\r\n$2\r\ntb\r\n",
                                           "*4\r\n$2\r\nta\r\n$2\r\ntb\r\n$2\r\ntc\r\n$2\r\ntd\r\n",
@@ -433,7 +433,7 @@ UNIT_TEST_ON(a_malformed_reply_to_a_look_tells_nothing, struct scene *s)
     assert_int_equal(s->turned_off, 0);
 }
 
-UNIT_TEST_ON(locks_of_a_refused_look_are_looked_at_one_by_one, struct scene *s)
+TEST_ON(locks_of_a_refused_look_are_looked_at_one_by_one, struct scene *s)
 {
     turn_on(s);
     fake_redis_answer(s->fake, "MGET lock:a", "*1\r\n$2\r\nta\r\n");
@@ -445,7 +445,7 @@ UNIT_TEST_ON(locks_of_a_refused_look_are_looked_at_one_by_one, struct scene *s)
     assert_int_equal(asked(s, "MGET"), 4);
 }
 
-UNIT_TEST_ON(a_look_whose_link_breaks_is_not_answered, struct scene *s)
+TEST_ON(a_look_whose_link_breaks_is_not_answered, struct scene *s)
 {
     turn_on(s);
     fake_redis_hold(s->fake, true);
@@ -459,7 +459,7 @@ UNIT_TEST_ON(a_look_whose_link_breaks_is_not_answered, struct scene *s)
 }
 
 /* A key read for an older subscription will bring no message. */
-UNIT_TEST_ON(a_look_for_an_older_subscription_counts_for_nothing, struct scene *s)
+TEST_ON(a_look_for_an_older_subscription_counts_for_nothing, struct scene *s)
 {
     turn_on(s);
     fake_redis_answer(s->fake, "MGET", "*3\r\n$2\r\nta\r\n$-1\r\n$2\r\nxx\r\n");
@@ -493,7 +493,7 @@ static void await_second_probe(struct scene *s)
     }
 }
 
-UNIT_TEST_ON(a_new_connection_is_probed_again, struct scene *s)
+TEST_ON(a_new_connection_is_probed_again, struct scene *s)
 {
     turn_on(s);
     uint64_t on = s->base->ops->tell_when_free(s->base, "a", 0);
@@ -512,7 +512,7 @@ UNIT_TEST_ON(a_new_connection_is_probed_again, struct scene *s)
     assert_true(s->base->ops->tell_when_free(s->base, "a", on) > on);
 }
 
-UNIT_TEST_ON(a_refused_probe_concerns_its_connection_alone, struct scene *s)
+TEST_ON(a_refused_probe_concerns_its_connection_alone, struct scene *s)
 {
     fake_redis_answer(s->fake, "CLIENT TRACKING", NOPERM);
     look(s, 1);
@@ -526,7 +526,7 @@ UNIT_TEST_ON(a_refused_probe_concerns_its_connection_alone, struct scene *s)
 }
 
 /* A recall may come when no thread listens. */
-UNIT_TEST_ON(a_lease_that_may_be_kept_is_heard_by_the_scheduler, struct scene *s)
+TEST_ON(a_lease_that_may_be_kept_is_heard_by_the_scheduler, struct scene *s)
 {
     assert_false(atomic_load(&s->store->subscriber->unheard));
     assert_false(s->base->ops->can_keep(s->base, "a"));
@@ -539,7 +539,7 @@ UNIT_TEST_ON(a_lease_that_may_be_kept_is_heard_by_the_scheduler, struct scene *s
 }
 
 /* Also if a waiter wanted to be told of changes before. */
-UNIT_TEST_ON(a_lease_that_may_be_kept_is_heard_though_changes_are_told_already, struct scene *s)
+TEST_ON(a_lease_that_may_be_kept_is_heard_though_changes_are_told_already, struct scene *s)
 {
     assert_true(s->base->ops->tell_when_free(s->base, "a", 0) == 0);
     ATTEND_UNTIL(s, asked(s, "SET " PROBE) == 1);
@@ -550,7 +550,7 @@ UNIT_TEST_ON(a_lease_that_may_be_kept_is_heard_though_changes_are_told_already, 
     assert_true(atomic_load(&s->store->subscriber->unheard));
 }
 
-UNIT_TEST(a_refusal_that_may_pass_is_tried_again_later)
+TEST(a_refusal_that_may_pass_is_tried_again_later)
 {
     struct scene *s = *state;
 
@@ -573,7 +573,7 @@ static void *on_redirected(void *context, bool ask, unsigned slot, const char *h
 }
 
 /* Of a node of a cluster: another name, which is there, gives the next probe its key. */
-UNIT_TEST(a_probe_whose_slot_has_moved_is_given_up_for_another)
+TEST(a_probe_whose_slot_has_moved_is_given_up_for_another)
 {
     static const struct dibs__node_hooks hooks = {.redirected = on_redirected};
     struct scene *s = *state;
@@ -597,7 +597,7 @@ UNIT_TEST(a_probe_whose_slot_has_moved_is_given_up_for_another)
 
 /* ----------------------------------------------------------- foreign locks */
 
-UNIT_TEST_ON(a_foreign_lock_is_read_once_and_told_when_free, struct scene *s)
+TEST_ON(a_foreign_lock_is_read_once_and_told_when_free, struct scene *s)
 {
     assert_true(s->base->ops->tell_when_free(s->base, "a", 0) == 0); /* nothing is tracked yet */
     ATTEND_UNTIL(s, asked(s, "SET " PROBE) == 1);
@@ -618,7 +618,7 @@ UNIT_TEST_ON(a_foreign_lock_is_read_once_and_told_when_free, struct scene *s)
 }
 
 /* The lock may have been released before it was read: then no message comes. */
-UNIT_TEST_ON(a_foreign_lock_that_is_read_and_free_is_told_at_once, struct scene *s)
+TEST_ON(a_foreign_lock_that_is_read_and_free_is_told_at_once, struct scene *s)
 {
     turn_on(s);
     fake_redis_answer(s->fake, "GET lock:b", "$-1\r\n");
@@ -628,7 +628,7 @@ UNIT_TEST_ON(a_foreign_lock_that_is_read_and_free_is_told_at_once, struct scene 
     assert_int_equal(atomic_load(&s->counters.invalidations), 0);
 }
 
-UNIT_TEST_ON(a_foreign_lock_may_be_read_when_the_link_breaks, struct scene *s)
+TEST_ON(a_foreign_lock_may_be_read_when_the_link_breaks, struct scene *s)
 {
     turn_on(s);
     fake_redis_hold(s->fake, true);
@@ -644,7 +644,7 @@ UNIT_TEST_ON(a_foreign_lock_may_be_read_when_the_link_breaks, struct scene *s)
 
 /* ---------------------------------------------------------------- messages */
 
-UNIT_TEST_ON(changes_of_lock_names_are_told_and_of_other_keys_are_not, struct scene *s)
+TEST_ON(changes_of_lock_names_are_told_and_of_other_keys_are_not, struct scene *s)
 {
     static const char with_nul[] = "lock:a\0b";
     char longest[5 + DIBS_NAME_MAX + 2] = "lock:";
@@ -670,7 +670,7 @@ UNIT_TEST_ON(changes_of_lock_names_are_told_and_of_other_keys_are_not, struct sc
 /* ------------------------------------------------------------------ memory */
 
 /* The nth allocation of a look fails: the look still ends, and no lock counts as watched. */
-UNIT_TEST_ON(without_memory_a_look_ends_without_an_answer, struct scene *s)
+TEST_ON(without_memory_a_look_ends_without_an_answer, struct scene *s)
 {
     unsigned failed = 0;
 
@@ -692,7 +692,7 @@ UNIT_TEST_ON(without_memory_a_look_ends_without_an_answer, struct scene *s)
     expect_found(DIBS__WATCHED, DIBS__GONE, DIBS__WATCHED);
 }
 
-UNIT_TEST_ON(without_memory_nobody_is_told_of_a_foreign_lock, struct scene *s)
+TEST_ON(without_memory_nobody_is_told_of_a_foreign_lock, struct scene *s)
 {
     turn_on(s);
     fails_here = CAN_FAIL;
@@ -702,4 +702,4 @@ UNIT_TEST_ON(without_memory_nobody_is_told_of_a_foreign_lock, struct scene *s)
     assert_true(s->base->ops->tell_when_free(s->base, "a", 0) > 0);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

@@ -20,12 +20,12 @@ static void attend_kept_open(struct rig *r)
 }
 
 /* The scheduler sends what the transport did not take at once. */
-UNIT_TEST(threads_get_their_replies_over_an_odd_transport)
+TEST(threads_get_their_replies_over_an_odd_transport)
 {
     let_threads_echo(*state, THREADS, ROUNDS, "a text that takes more than one piece: ", attend_kept_open);
 }
 
-UNIT_TEST_ON(the_scheduler_connects_over_an_odd_transport, struct rig *r)
+TEST_ON(the_scheduler_connects_over_an_odd_transport, struct rig *r)
 {
     struct dibs__link_view view;
     struct submits all;
@@ -40,7 +40,7 @@ UNIT_TEST_ON(the_scheduler_connects_over_an_odd_transport, struct rig *r)
 }
 
 /* The reply lies in the socket, then in the transport: neither is late. */
-UNIT_TEST_ON(a_reply_in_time_is_found_over_an_odd_transport, struct rig *r)
+TEST_ON(a_reply_in_time_is_found_over_an_odd_transport, struct rig *r)
 {
     struct dibs__error error;
     uint64_t serial = open_now(r);
@@ -56,7 +56,7 @@ UNIT_TEST_ON(a_reply_in_time_is_found_over_an_odd_transport, struct rig *r)
     assert_true(stands(r));
 }
 
-UNIT_TEST_ON(the_end_of_an_odd_transport_is_noticed, struct rig *r)
+TEST_ON(the_end_of_an_odd_transport_is_noticed, struct rig *r)
 {
     open_now(r);
     fake_redis_cut(r->fake);
@@ -64,4 +64,4 @@ UNIT_TEST_ON(the_end_of_an_odd_transport_is_noticed, struct rig *r)
     assert_true(echoes(r, open_now(r), "again"));
 }
 
-UNIT_TESTS(setup_odd, teardown)
+TESTS(setup_odd, teardown)

@@ -151,14 +151,14 @@ static void expect_linear(sized_work *work)
     assert_linear(&c.times);
 }
 
-UNIT_TEST(time_outs_in_a_crowd_strand_no_turn)
+TEST(time_outs_in_a_crowd_strand_no_turn)
 {
     expect_linear(time_of_time_outs);
 }
 
-UNIT_TEST(pushes_to_a_crowd_strand_no_grant)
+TEST(pushes_to_a_crowd_strand_no_grant)
 {
     expect_linear(time_of_pushes);
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

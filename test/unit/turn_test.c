@@ -6,7 +6,7 @@
 
 /* --------------------------------------------------------------- how it ends */
 
-UNIT_TEST_ON(one_try_is_busy_and_asks_nobody_where_the_process_holds_it, stage *s)
+TEST_ON(one_try_is_busy_and_asks_nobody_where_the_process_holds_it, stage *s)
 {
     actor *other = actor_start();
 
@@ -18,7 +18,7 @@ UNIT_TEST_ON(one_try_is_busy_and_asks_nobody_where_the_process_holds_it, stage *
     actor_end(other);
 }
 
-UNIT_TEST_ON(one_try_is_busy_where_another_process_holds_it, stage *s)
+TEST_ON(one_try_is_busy_where_another_process_holds_it, stage *s)
 {
     faults_acquire(&s->faults, DIBS_BUSY, FOR_EVER);
     assert_status(DIBS_BUSY, dibs_trylock(s->rt, "a"));
@@ -28,7 +28,7 @@ UNIT_TEST_ON(one_try_is_busy_where_another_process_holds_it, stage *s)
 }
 
 /* Where this process holds the lock, and where another does. */
-UNIT_TEST_ON(a_wait_ends_at_its_limit_and_not_before, stage *s)
+TEST_ON(a_wait_ends_at_its_limit_and_not_before, stage *s)
 {
     static const int64_t limits[] = {1, 10, 999, 5000, 3600000};
     actor *other = actor_start();
@@ -55,7 +55,7 @@ UNIT_TEST_ON(a_wait_ends_at_its_limit_and_not_before, stage *s)
     actor_end(other);
 }
 
-UNIT_TEST_ON(an_endless_wait_is_longer_than_a_year, stage *s)
+TEST_ON(an_endless_wait_is_longer_than_a_year, stage *s)
 {
     actor *other = actor_start();
 
@@ -73,7 +73,7 @@ UNIT_TEST_ON(an_endless_wait_is_longer_than_a_year, stage *s)
 
 /* --------------------------------------------------------------------- order */
 
-UNIT_TEST_ON(local_waiters_get_the_turn_in_order_of_arrival, stage *s)
+TEST_ON(local_waiters_get_the_turn_in_order_of_arrival, stage *s)
 {
     actor *crowd[CROWD];
 
@@ -91,7 +91,7 @@ UNIT_TEST_ON(local_waiters_get_the_turn_in_order_of_arrival, stage *s)
     end_crowd(crowd);
 }
 
-UNIT_TEST_ON(a_local_waiter_that_gives_up_keeps_the_others_order, stage *s)
+TEST_ON(a_local_waiter_that_gives_up_keeps_the_others_order, stage *s)
 {
     static const int64_t waits[] = {5000, FOREVER, 5000, FOREVER, 5000};
     enum { COUNT = sizeof waits / sizeof waits[0] };
@@ -117,7 +117,7 @@ UNIT_TEST_ON(a_local_waiter_that_gives_up_keeps_the_others_order, stage *s)
         actor_end(crowd[i]);
 }
 
-UNIT_TEST_ON(one_thread_at_a_time_asks_for_a_name, stage *s)
+TEST_ON(one_thread_at_a_time_asks_for_a_name, stage *s)
 {
     actor *crowd[CROWD];
 
@@ -137,7 +137,7 @@ UNIT_TEST_ON(one_thread_at_a_time_asks_for_a_name, stage *s)
     end_crowd(crowd);
 }
 
-UNIT_TEST_ON(other_names_do_not_wait_for_a_turn, stage *s)
+TEST_ON(other_names_do_not_wait_for_a_turn, stage *s)
 {
     actor *asker = actor_start();
 
@@ -186,7 +186,7 @@ static void contend(void *arg)
 }
 
 /* On the real clock: threads exclude each other, and each fence is larger than the one before. */
-UNIT_TEST_WITH(threads_taking_turns_exclude_each_other, NULL, NULL, void *none)
+TEST_WITH(threads_taking_turns_exclude_each_other, NULL, NULL, void *none)
 {
     const char *url = "mem:contest";
     const dibs_config config = {.urls = &url, .url_count = 1, .command_timeout_ms = LIMIT_MS};
@@ -208,4 +208,4 @@ UNIT_TEST_WITH(threads_taking_turns_exclude_each_other, NULL, NULL, void *none)
     dibs_close(one.rt);
 }
 
-UNIT_TESTS(stage_setup_open, stage_teardown)
+TESTS(stage_setup_open, stage_teardown)

@@ -73,7 +73,7 @@ static void begin_beside_silence(stage *s, struct asker *first, int64_t wait_ms,
 }
 
 /* All are told at once, without an ask of their own, and with the store's detail. */
-UNIT_TEST_ON(single_tries_get_the_askers_answer, stage *s)
+TEST_ON(single_tries_get_the_askers_answer, stage *s)
 {
     static const struct {
         dibs_status answer, told;
@@ -105,7 +105,7 @@ UNIT_TEST_ON(single_tries_get_the_askers_answer, stage *s)
 }
 
 /* The asker goes on waiting, because it has been told that the lock is taken. */
-UNIT_TEST_ON(single_tries_wait_only_for_the_first_answer, stage *s)
+TEST_ON(single_tries_wait_only_for_the_first_answer, stage *s)
 {
     static const dibs_status answers[] = {DIBS_BUSY, DIBS_UNAVAILABLE};
     struct asker first, others[CROWD];
@@ -123,7 +123,7 @@ UNIT_TEST_ON(single_tries_wait_only_for_the_first_answer, stage *s)
 }
 
 /* The tries do not report that somebody else holds the lock: nobody does. */
-UNIT_TEST_ON(a_single_try_ends_after_the_time_of_one_command, stage *s)
+TEST_ON(a_single_try_ends_after_the_time_of_one_command, stage *s)
 {
     struct asker first, other;
     dibs_owner owner;
@@ -146,7 +146,7 @@ UNIT_TEST_ON(a_single_try_ends_after_the_time_of_one_command, stage *s)
 }
 
 /* The asker leaves without an answer: one of the others asks, and the rest get its answer. */
-UNIT_TEST_ON(single_tries_ask_when_the_asker_left_without_an_answer, stage *s)
+TEST_ON(single_tries_ask_when_the_asker_left_without_an_answer, stage *s)
 {
     struct asker first, others[CROWD];
     size_t got = 0;
@@ -174,7 +174,7 @@ static void lock_names(void *arg)
 }
 
 /* What such a call was not told in its short time says nothing of the store. */
-UNIT_TEST_ON(single_tries_ask_when_a_call_for_several_names_left_without_an_answer, stage *s)
+TEST_ON(single_tries_ask_when_a_call_for_several_names_left_without_an_answer, stage *s)
 {
     struct asker first = {.actor = actor_start(), .wait_ms = 10}, other;
 
@@ -192,7 +192,7 @@ UNIT_TEST_ON(single_tries_ask_when_a_call_for_several_names_left_without_an_answ
     expect(&first, DIBS_TIMEOUT);
 }
 
-UNIT_TEST_ON(a_single_try_that_asks_has_the_time_of_one_try, stage *s)
+TEST_ON(a_single_try_that_asks_has_the_time_of_one_try, stage *s)
 {
     struct asker first, other;
 
@@ -205,7 +205,7 @@ UNIT_TEST_ON(a_single_try_that_asks_has_the_time_of_one_try, stage *s)
     assert_int_equal(s->faults.last_deadline, moved_clock_now(&s->clock) - MS(903) + MS(1000));
 }
 
-UNIT_TEST_ON(a_shutdown_ends_single_tries, stage *s)
+TEST_ON(a_shutdown_ends_single_tries, stage *s)
 {
     struct asker first, others[CROWD];
 
@@ -222,7 +222,7 @@ UNIT_TEST_ON(a_shutdown_ends_single_tries, stage *s)
 /* ------------------------------------------------------------------- what is known */
 
 /* The asker was told that the lock is taken, and asks again. */
-UNIT_TEST_ON(a_single_try_knows_the_askers_last_answer_while_it_asks_again, stage *s)
+TEST_ON(a_single_try_knows_the_askers_last_answer_while_it_asks_again, stage *s)
 {
     struct asker first;
 
@@ -240,7 +240,7 @@ UNIT_TEST_ON(a_single_try_knows_the_askers_last_answer_while_it_asks_again, stag
 }
 
 /* The same is known where the next thread asks, if that was the last answer to the one before. */
-UNIT_TEST_ON(a_single_try_knows_the_last_askers_answer, stage *s)
+TEST_ON(a_single_try_knows_the_last_askers_answer, stage *s)
 {
     struct asker first, next;
 
@@ -262,7 +262,7 @@ UNIT_TEST_ON(a_single_try_knows_the_last_askers_answer, stage *s)
  * The known answer expires when the store no longer answers: threads with short waits follow each other, and none knows
  * anything.
  */
-UNIT_TEST_ON(an_unanswered_ask_ends_the_known_answer, stage *s)
+TEST_ON(an_unanswered_ask_ends_the_known_answer, stage *s)
 {
     struct asker first, next, other;
 
@@ -291,7 +291,7 @@ UNIT_TEST_ON(an_unanswered_ask_ends_the_known_answer, stage *s)
  * An outage is not known any more when the threads that met it have left, even where a fair thread still waits for the
  * name.
  */
-UNIT_TEST_WITH(an_old_outage_does_not_answer_a_single_try, stage_setup, stage_teardown, stage *s)
+TEST_WITH(an_old_outage_does_not_answer_a_single_try, stage_setup, stage_teardown, stage *s)
 {
     struct asker first, other;
     struct fair fair = {.actor = actor_start()};
@@ -324,7 +324,7 @@ UNIT_TEST_WITH(an_old_outage_does_not_answer_a_single_try, stage_setup, stage_te
 }
 
 /* The lock was released in this process, and the next asker has not been answered yet. */
-UNIT_TEST_WITH(a_hold_ends_the_known_answer, stage_setup, stage_teardown, stage *s)
+TEST_WITH(a_hold_ends_the_known_answer, stage_setup, stage_teardown, stage *s)
 {
     struct asker next, other;
 
@@ -348,7 +348,7 @@ UNIT_TEST_WITH(a_hold_ends_the_known_answer, stage_setup, stage_teardown, stage 
 }
 
 /* A wait that ends before the first answer does not say that somebody else held the lock. */
-UNIT_TEST_ON(a_wait_that_ends_while_nothing_is_known_says_so, stage *s)
+TEST_ON(a_wait_that_ends_while_nothing_is_known_says_so, stage *s)
 {
     struct asker first, waiter;
 
@@ -370,4 +370,4 @@ UNIT_TEST_ON(a_wait_that_ends_while_nothing_is_known_says_so, stage *s)
     expect(&first, DIBS_OK);
 }
 
-UNIT_TESTS(stage_setup_open, stage_teardown)
+TESTS(stage_setup_open, stage_teardown)

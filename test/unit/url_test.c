@@ -43,7 +43,7 @@ static void assert_same(const char *expected, const char *actual)
         assert_null(actual);
 }
 
-UNIT_TEST(valid_urls_are_parsed)
+TEST(valid_urls_are_parsed)
 {
     for (size_t i = 0; i < sizeof goods / sizeof goods[0]; i++) {
         const struct good *good = &goods[i];
@@ -82,7 +82,7 @@ static const struct {
     {"Rediss-Cluster://u:p@a/", DIBS__URL_CLUSTER, true, "a:6379 ", NULL, 0, "the cluster of a:6379"},
 };
 
-UNIT_TEST(each_kind_has_its_hosts)
+TEST(each_kind_has_its_hosts)
 {
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         struct dibs__url url;
@@ -174,7 +174,7 @@ static const struct {
     {"rediss-cluster://", "host is missing"},
 };
 
-UNIT_TEST(errors_of_bad_urls_name_the_part_and_no_password)
+TEST(errors_of_bad_urls_name_the_part_and_no_password)
 {
     for (size_t i = 0; i < sizeof bads / sizeof bads[0]; i++) {
         struct dibs__url url;
@@ -190,7 +190,7 @@ UNIT_TEST(errors_of_bad_urls_name_the_part_and_no_password)
 }
 
 /* A URL with any part cut off or inserted causes no crash, and a failure leaves nothing behind. */
-UNIT_TEST(mutilated_urls_do_no_harm)
+TEST(mutilated_urls_do_no_harm)
 {
     static const char odd[] = "%@:/?#[]\x01 0\xff";
     char text[128];
@@ -211,7 +211,7 @@ UNIT_TEST(mutilated_urls_do_no_harm)
     }
 }
 
-UNIT_TEST(a_long_host_is_cut_only_where_it_is_shown)
+TEST(a_long_host_is_cut_only_where_it_is_shown)
 {
     char text[300] = "redis://";
     struct dibs__url url;
@@ -225,4 +225,4 @@ UNIT_TEST(a_long_host_is_cut_only_where_it_is_shown)
     dibs__url_free(&url);
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

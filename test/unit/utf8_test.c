@@ -20,7 +20,7 @@ static size_t encode(uint32_t character, char out[5])
     return size;
 }
 
-UNIT_TEST(each_valid_character_is_recognised)
+TEST(each_valid_character_is_recognised)
 {
     char bytes[5];
 
@@ -50,7 +50,7 @@ static unsigned long count_characters(size_t size)
     return count;
 }
 
-UNIT_TEST(invalid_bytes_are_no_character)
+TEST(invalid_bytes_are_no_character)
 {
     assert_int_equal(count_characters(1), 127UL * 255 * 36);
     assert_int_equal(count_characters(2), 30UL * 64 * 36);                /* C2 to DF */
@@ -60,7 +60,7 @@ UNIT_TEST(invalid_bytes_are_no_character)
     assert_int_equal(dibs__utf8_size("\xe2\x82"), 0);
 }
 
-UNIT_TEST(a_printed_line_has_no_control_characters)
+TEST(a_printed_line_has_no_control_characters)
 {
     static const char *const rows[][2] = {
         {"plain", "plain"},
@@ -81,4 +81,4 @@ UNIT_TEST(a_printed_line_has_no_control_characters)
     }
 }
 
-UNIT_TESTS(NULL, NULL)
+TESTS(NULL, NULL)

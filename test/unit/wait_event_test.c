@@ -74,7 +74,7 @@ static pthread_t begin(struct rig *r, bool polls)
     return thread;
 }
 
-UNIT_TEST_ON(a_wait_event_is_woken, struct rig *r)
+TEST_ON(a_wait_event_is_woken, struct rig *r)
 {
     for (int polls = 0; polls < 2; polls++) {
         dibs__wait_event_reset(&r->wait_event);
@@ -86,7 +86,7 @@ UNIT_TEST_ON(a_wait_event_is_woken, struct rig *r)
     }
 }
 
-UNIT_TEST_ON(a_woken_wait_event_waits_again_only_after_a_reset, struct rig *r)
+TEST_ON(a_woken_wait_event_waits_again_only_after_a_reset, struct rig *r)
 {
     for (int polls = 0; polls < 2; polls++) {
         dibs__wait_event_wake(&r->wait_event);
@@ -101,7 +101,7 @@ UNIT_TEST_ON(a_woken_wait_event_waits_again_only_after_a_reset, struct rig *r)
     }
 }
 
-UNIT_TEST_ON(a_readable_descriptor_ends_the_poll, struct rig *r)
+TEST_ON(a_readable_descriptor_ends_the_poll, struct rig *r)
 {
     pthread_t thread = begin(r, true);
 
@@ -112,7 +112,7 @@ UNIT_TEST_ON(a_readable_descriptor_ends_the_poll, struct rig *r)
 }
 
 /* The ring that ended one poll does not end the next. */
-UNIT_TEST_ON(a_rung_bell_ends_one_poll, struct rig *r)
+TEST_ON(a_rung_bell_ends_one_poll, struct rig *r)
 {
     pthread_t thread = begin(r, true);
 
@@ -142,7 +142,7 @@ static void *hear_all(void *arg)
     return NULL;
 }
 
-UNIT_TEST_ON(a_wait_event_misses_no_wake, struct rig *r)
+TEST_ON(a_wait_event_misses_no_wake, struct rig *r)
 {
     pthread_t thread;
 
@@ -158,4 +158,4 @@ UNIT_TEST_ON(a_wait_event_misses_no_wake, struct rig *r)
     assert_int_equal(r->heard, ROUNDS);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

@@ -78,7 +78,7 @@ static pthread_t begin(struct rig *r, bool polls)
     return thread;
 }
 
-UNIT_TEST_ON(each_descriptor_ends_the_sleep_and_says_so, struct rig *r)
+TEST_ON(each_descriptor_ends_the_sleep_and_says_so, struct rig *r)
 {
     char byte;
 
@@ -93,7 +93,7 @@ UNIT_TEST_ON(each_descriptor_ends_the_sleep_and_says_so, struct rig *r)
     }
 }
 
-UNIT_TEST_ON(the_wait_event_ends_the_sleep_in_poll_and_out_of_it, struct rig *r)
+TEST_ON(the_wait_event_ends_the_sleep_in_poll_and_out_of_it, struct rig *r)
 {
     for (int polls = 0; polls < 2; polls++) {
         dibs__wait_event_reset(&r->wait_event);
@@ -106,7 +106,7 @@ UNIT_TEST_ON(the_wait_event_ends_the_sleep_in_poll_and_out_of_it, struct rig *r)
     }
 }
 
-UNIT_TEST_ON(the_first_time_of_all_ends_the_sleep, struct rig *r)
+TEST_ON(the_first_time_of_all_ends_the_sleep, struct rig *r)
 {
     for (int polls = 0; polls < 2; polls++) {
         int64_t now = moved_clock_now(&r->clock);
@@ -122,7 +122,7 @@ UNIT_TEST_ON(the_first_time_of_all_ends_the_sleep, struct rig *r)
 }
 
 /* No more threads poll at the same time than may: one whose sleep is over is none of them. */
-UNIT_TEST_ON(a_thread_polls_until_its_sleep_is_over, struct rig *r)
+TEST_ON(a_thread_polls_until_its_sleep_is_over, struct rig *r)
 {
     struct dibs__spinning wait;
     struct dibs__spin spin;
@@ -147,7 +147,7 @@ static void count_end(struct dibs__wait *wait)
     wait->end = NULL;
 }
 
-UNIT_TEST_ON(a_wait_is_ended_once_and_only_where_it_began, struct rig *r)
+TEST_ON(a_wait_is_ended_once_and_only_where_it_began, struct rig *r)
 {
     r->waits[1].end = count_end;
     r->waits[1].keeper = &r->ends;
@@ -158,4 +158,4 @@ UNIT_TEST_ON(a_wait_is_ended_once_and_only_where_it_began, struct rig *r)
     assert_int_equal(r->ends, 1);
 }
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)

@@ -82,7 +82,7 @@ static int64_t looked_at(stage *s, unsigned i)
 /* ---------------------------------------------------------------- the looks */
 
 /* A lease is 20 to 30 ms old then, and looks fall on multiples of 10 ms. */
-UNIT_TEST_ON(the_first_look_is_on_the_grid, stage *s)
+TEST_ON(the_first_look_is_on_the_grid, stage *s)
 {
     static const int64_t begin[] = {0, 1, MS(1), MS(9), MS(10) - 1, MS(10)};
     static const int64_t looked[] = {MS(30), MS(30), MS(30), MS(30), MS(30), MS(40)};
@@ -109,7 +109,7 @@ UNIT_TEST_ON(the_first_look_is_on_the_grid, stage *s)
     assert_status(DIBS_OK, dibs_unlock_all(s->rt));
 }
 
-UNIT_TEST_ON(a_short_lock_is_never_looked_at, stage *s)
+TEST_ON(a_short_lock_is_never_looked_at, stage *s)
 {
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     stage_advance(s, MS(20));
@@ -122,7 +122,7 @@ UNIT_TEST_ON(a_short_lock_is_never_looked_at, stage *s)
  * By the first look the store learns that it should watch locks. Until the store says that it does, there is no other
  * look.
  */
-UNIT_TEST_ON(one_look_is_made_until_the_store_watches, stage *s)
+TEST_ON(one_look_is_made_until_the_store_watches, stage *s)
 {
     faults_look(&s->faults, DIBS_UNAVAILABLE, 1);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -142,7 +142,7 @@ UNIT_TEST_ON(one_look_is_made_until_the_store_watches, stage *s)
     assert_status(DIBS_OK, dibs_unlock_all(s->rt));
 }
 
-UNIT_TEST_ON(a_watched_lock_is_not_looked_at_again, stage *s)
+TEST_ON(a_watched_lock_is_not_looked_at_again, stage *s)
 {
     hold_watched(s);
     stage_advance(s, MS(9000));
@@ -150,7 +150,7 @@ UNIT_TEST_ON(a_watched_lock_is_not_looked_at_again, stage *s)
     assert_status(DIBS_OK, dibs_check(s->rt, "a"));
 }
 
-UNIT_TEST_ON(all_locks_are_looked_at_in_batches_when_watching_restarts, stage *s)
+TEST_ON(all_locks_are_looked_at_in_batches_when_watching_restarts, stage *s)
 {
     lock_many(s, MANY);
     stage_advance(s, MS(30));
@@ -176,7 +176,7 @@ UNIT_TEST_ON(all_locks_are_looked_at_in_batches_when_watching_restarts, stage *s
 }
 
 /* A young lease waits until it is old enough. */
-UNIT_TEST_ON(a_young_lease_may_wait_when_watching_restarts, stage *s)
+TEST_ON(a_young_lease_may_wait_when_watching_restarts, stage *s)
 {
     hold_watched(s);
     turn(s, false);
@@ -191,7 +191,7 @@ UNIT_TEST_ON(a_young_lease_may_wait_when_watching_restarts, stage *s)
     assert_status(DIBS_OK, dibs_unlock_all(s->rt));
 }
 
-UNIT_TEST_ON(a_look_that_fails_is_made_again_only_while_the_store_watches, stage *s)
+TEST_ON(a_look_that_fails_is_made_again_only_while_the_store_watches, stage *s)
 {
     hold_watched(s);
     turn(s, false);
@@ -209,7 +209,7 @@ UNIT_TEST_ON(a_look_that_fails_is_made_again_only_while_the_store_watches, stage
     assert_int_equal(renewals(s), 0);
 }
 
-UNIT_TEST_ON(a_look_for_which_there_is_no_memory_is_made_again, stage *s)
+TEST_ON(a_look_for_which_there_is_no_memory_is_made_again, stage *s)
 {
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     stage_settle(s);
@@ -226,7 +226,7 @@ UNIT_TEST_ON(a_look_for_which_there_is_no_memory_is_made_again, stage *s)
 }
 
 /* The store had no memory even to note that it should watch, so it will never say that it does. */
-UNIT_TEST_ON(the_first_look_is_made_again_if_the_store_has_no_memory, stage *s)
+TEST_ON(the_first_look_is_made_again_if_the_store_has_no_memory, stage *s)
 {
     faults_look(&s->faults, DIBS_NO_MEMORY, 1);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -242,7 +242,7 @@ UNIT_TEST_ON(the_first_look_is_made_again_if_the_store_has_no_memory, stage *s)
 }
 
 /* Looks and renewals of one lease do not get mixed up. */
-UNIT_TEST_ON(a_look_waits_for_the_renewal_in_flight, stage *s)
+TEST_ON(a_look_waits_for_the_renewal_in_flight, stage *s)
 {
     hold_watched(s);
     faults_hold_renewals(&s->faults);
@@ -260,7 +260,7 @@ UNIT_TEST_ON(a_look_waits_for_the_renewal_in_flight, stage *s)
 
 /* ---------------------------------------------------- what a look finds */
 
-UNIT_TEST_ON(a_lock_that_a_look_finds_gone_is_renewed_first, stage *s)
+TEST_ON(a_lock_that_a_look_finds_gone_is_renewed_first, stage *s)
 {
     faults_look_gone(&s->faults, "a");
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -281,7 +281,7 @@ UNIT_TEST_ON(a_lock_that_a_look_finds_gone_is_renewed_first, stage *s)
     assert_int_equal(events_count(&s->events, DIBS_EVENT_LOST, "a"), 1);
 }
 
-UNIT_TEST_ON(a_lease_may_be_released_while_its_look_is_out, stage *s)
+TEST_ON(a_lease_may_be_released_while_its_look_is_out, stage *s)
 {
     faults_look_gone(&s->faults, "a");
     faults_hold_looks(&s->faults);
@@ -298,7 +298,7 @@ UNIT_TEST_ON(a_lease_may_be_released_while_its_look_is_out, stage *s)
     assert_status(DIBS_OK, dibs_unlock(s->rt, "b"));
 }
 
-UNIT_TEST_ON(a_lease_may_be_lost_while_its_look_is_out, stage *s)
+TEST_ON(a_lease_may_be_lost_while_its_look_is_out, stage *s)
 {
     faults_hold_looks(&s->faults);
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
@@ -313,7 +313,7 @@ UNIT_TEST_ON(a_lease_may_be_lost_while_its_look_is_out, stage *s)
 }
 
 /* Closing ends a look without an answer. */
-UNIT_TEST_ON(a_runtime_may_close_while_a_look_is_out, stage *s)
+TEST_ON(a_runtime_may_close_while_a_look_is_out, stage *s)
 {
     faults_hold_looks(&s->faults);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -325,7 +325,7 @@ UNIT_TEST_ON(a_runtime_may_close_while_a_look_is_out, stage *s)
 
 /* ------------------------------------------------------------- messages */
 
-UNIT_TEST_ON(a_message_makes_a_renewal_due_shortly_after, stage *s)
+TEST_ON(a_message_makes_a_renewal_due_shortly_after, stage *s)
 {
     hold_watched(s);
     for (unsigned i = 0; i < 3; i++) {
@@ -340,7 +340,7 @@ UNIT_TEST_ON(a_message_makes_a_renewal_due_shortly_after, stage *s)
     assert_int_equal(stats_of(s->rt).lost, 0);
 }
 
-UNIT_TEST_ON(a_loss_is_known_once_the_renewal_is_answered, stage *s)
+TEST_ON(a_loss_is_known_once_the_renewal_is_answered, stage *s)
 {
     hold_watched(s);
     faults_renewal_gone(&s->faults, "a");
@@ -353,7 +353,7 @@ UNIT_TEST_ON(a_loss_is_known_once_the_renewal_is_answered, stage *s)
 }
 
 /* Late messages, duplicates, and those that the process itself caused are harmless. */
-UNIT_TEST_ON(messages_that_mean_nothing_change_nothing, stage *s)
+TEST_ON(messages_that_mean_nothing_change_nothing, stage *s)
 {
     hold_watched(s);
     change(s, "of nobody");
@@ -372,7 +372,7 @@ UNIT_TEST_ON(messages_that_mean_nothing_change_nothing, stage *s)
 }
 
 /* A message about an older lease of the name finds the present one. */
-UNIT_TEST_ON(a_message_for_an_older_lease_only_renews_the_present_one, stage *s)
+TEST_ON(a_message_for_an_older_lease_only_renews_the_present_one, stage *s)
 {
     hold_watched(s);
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
@@ -389,7 +389,7 @@ UNIT_TEST_ON(a_message_for_an_older_lease_only_renews_the_present_one, stage *s)
     assert_int_equal(stats_of(s->rt).lost, 0);
 }
 
-UNIT_TEST_ON(a_renewal_makes_up_for_a_lost_message, stage *s)
+TEST_ON(a_renewal_makes_up_for_a_lost_message, stage *s)
 {
     hold_watched(s);
     faults_renewal_gone(&s->faults, "a"); /* and nothing is told */
@@ -400,7 +400,7 @@ UNIT_TEST_ON(a_renewal_makes_up_for_a_lost_message, stage *s)
 }
 
 /* The renewal in flight may have read the lock before it changed. */
-UNIT_TEST_ON(a_message_during_a_renewal_brings_another, stage *s)
+TEST_ON(a_message_during_a_renewal_brings_another, stage *s)
 {
     hold_watched(s);
     faults_hold_renewals(&s->faults);
@@ -421,7 +421,7 @@ UNIT_TEST_ON(a_message_during_a_renewal_brings_another, stage *s)
 }
 
 /* A message during a renewal is not forgotten if the renewal fails. */
-UNIT_TEST_ON(a_message_during_a_renewal_that_fails_brings_another, stage *s)
+TEST_ON(a_message_during_a_renewal_that_fails_brings_another, stage *s)
 {
     hold_watched(s);
     faults_hold_renewals(&s->faults);
@@ -452,7 +452,7 @@ static void lock_and_extend(void *arg)
 }
 
 /* The message comes while the extension is in flight: the extension is done, and a renewal follows. */
-UNIT_TEST_ON(a_message_during_an_extension_brings_a_renewal, stage *s)
+TEST_ON(a_message_during_an_extension_brings_a_renewal, stage *s)
 {
     actor *holder = actor_start();
     struct extending e;
@@ -481,7 +481,7 @@ UNIT_TEST_ON(a_message_during_an_extension_brings_a_renewal, stage *s)
     actor_end(holder);
 }
 
-UNIT_TEST_ON(a_fixed_lease_is_asked_for_and_not_prolonged, stage *s)
+TEST_ON(a_fixed_lease_is_asked_for_and_not_prolonged, stage *s)
 {
     turn(s, true);
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
@@ -502,7 +502,7 @@ UNIT_TEST_ON(a_fixed_lease_is_asked_for_and_not_prolonged, stage *s)
 }
 
 /* The renewal that the message asked for is repeated until it is answered. */
-UNIT_TEST_ON(a_fixed_lease_is_asked_for_until_there_is_an_answer, stage *s)
+TEST_ON(a_fixed_lease_is_asked_for_until_there_is_an_answer, stage *s)
 {
     turn(s, true);
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
@@ -521,7 +521,7 @@ UNIT_TEST_ON(a_fixed_lease_is_asked_for_until_there_is_an_answer, stage *s)
 
 /* ------------------------------------------------------- very many at once */
 
-UNIT_TEST_ON(all_leases_are_renewed_in_batches_when_all_may_have_changed, stage *s)
+TEST_ON(all_leases_are_renewed_in_batches_when_all_may_have_changed, stage *s)
 {
     turn(s, true);
     lock_many(s, MANY);
@@ -542,7 +542,7 @@ UNIT_TEST_ON(all_leases_are_renewed_in_batches_when_all_may_have_changed, stage 
 }
 
 /* However many leases one message makes due for renewal. */
-UNIT_TEST_ON(a_due_renewal_is_not_late_when_all_may_have_changed, stage *s)
+TEST_ON(a_due_renewal_is_not_late_when_all_may_have_changed, stage *s)
 {
     const dibs_lock_options short_lease = {.lease_ms = 150};
 
@@ -567,7 +567,7 @@ UNIT_TEST_ON(a_due_renewal_is_not_late_when_all_may_have_changed, stage *s)
 }
 
 /* A stream of messages does not put off the renewal that the first one asks for. */
-UNIT_TEST_ON(a_stream_of_messages_does_not_starve_anybody, stage *s)
+TEST_ON(a_stream_of_messages_does_not_starve_anybody, stage *s)
 {
     hold_watched(s);
     for (unsigned i = 0; i < 100; i++) {
@@ -582,7 +582,7 @@ UNIT_TEST_ON(a_stream_of_messages_does_not_starve_anybody, stage *s)
  * Whatever messages come meanwhile, a change is known once all leases have been looked at: redis-server also reports
  * that all keys may have changed when another database is flushed.
  */
-UNIT_TEST_ON(a_flood_of_messages_does_not_put_off_what_comes_later, stage *s)
+TEST_ON(a_flood_of_messages_does_not_put_off_what_comes_later, stage *s)
 {
     enum { FLOOD_MS = 3000, EACH_MS = 10 };
 
@@ -601,4 +601,4 @@ UNIT_TEST_ON(a_flood_of_messages_does_not_put_off_what_comes_later, stage *s)
     dibs_unlock_all(s->rt);
 }
 
-UNIT_TESTS(setup, stage_teardown)
+TESTS(setup, stage_teardown)

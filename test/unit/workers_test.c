@@ -145,7 +145,7 @@ static int teardown(void **state)
     return 0;
 }
 
-UNIT_TEST(a_job_rests_until_it_is_posted)
+TEST(a_job_rests_until_it_is_posted)
 {
     struct work w;
 
@@ -161,7 +161,7 @@ UNIT_TEST(a_job_rests_until_it_is_posted)
     assert_int_equal(atomic_load(&w.began), 1);
 }
 
-UNIT_TEST(a_job_that_is_posted_while_it_runs_runs_again)
+TEST(a_job_that_is_posted_while_it_runs_runs_again)
 {
     struct work w;
 
@@ -173,7 +173,7 @@ UNIT_TEST(a_job_that_is_posted_while_it_runs_runs_again)
     assert_int_equal(atomic_load(&w.began), 1);
 }
 
-UNIT_TEST(jobs_that_are_due_run_whatever_their_order)
+TEST(jobs_that_are_due_run_whatever_their_order)
 {
     enum { JOBS = 200 };
     static struct work w[JOBS];
@@ -189,7 +189,7 @@ UNIT_TEST(jobs_that_are_due_run_whatever_their_order)
         expect_ended(&w[i]);
 }
 
-UNIT_TEST(jobs_begin_in_the_order_in_which_they_became_ready)
+TEST(jobs_begin_in_the_order_in_which_they_became_ready)
 {
     enum { JOBS = 1000 };
     static struct work w[JOBS];
@@ -209,7 +209,7 @@ UNIT_TEST(jobs_begin_in_the_order_in_which_they_became_ready)
 }
 
 /* However many there are, one worker is left for the others. */
-UNIT_TEST(jobs_that_are_held_up_do_not_hold_up_others)
+TEST(jobs_that_are_held_up_do_not_hold_up_others)
 {
     enum { STUCK = 2 * DIBS__WORKERS_MAX };
     static struct work stuck[STUCK], w;
@@ -239,7 +239,7 @@ static bool is_watched(void *arg)
 }
 
 /* No thread finishes it before its reply has come. */
-UNIT_TEST(a_job_without_a_reply_takes_no_worker)
+TEST(a_job_without_a_reply_takes_no_worker)
 {
     enum { JOBS = 2 * DIBS__WORKERS_MAX };
     struct work w[JOBS];
@@ -262,7 +262,7 @@ UNIT_TEST(a_job_without_a_reply_takes_no_worker)
 
 /* ---------------------------------------------------------- a thread that drives */
 
-UNIT_TEST(a_thread_that_drives_runs_what_is_ready)
+TEST(a_thread_that_drives_runs_what_is_ready)
 {
     struct dibs__wait_event wait_event;
     struct work w;
@@ -323,7 +323,7 @@ static void setup_stuck(struct work stuck[DIBS__WORKERS_MAX - 1], struct dibs__w
 }
 
 /* The thread came to drive before the worker put the job off, and no worker is left to finish it. */
-UNIT_TEST(a_thread_that_drives_sees_to_what_a_worker_puts_off)
+TEST(a_thread_that_drives_sees_to_what_a_worker_puts_off)
 {
     struct dibs__wait_event wait_event;
     static struct work stuck[DIBS__WORKERS_MAX - 1], late;
@@ -356,7 +356,7 @@ UNIT_TEST(a_thread_that_drives_sees_to_what_a_worker_puts_off)
  * A worker came back from a slow job while the thread was driving. When that thread leaves, and never comes back, the
  * workers run the jobs that are ready or due.
  */
-UNIT_TEST(workers_take_over_from_a_thread_that_leaves)
+TEST(workers_take_over_from_a_thread_that_leaves)
 {
     for (int i = 0; i < 20; i++) {
         struct dibs__wait_event wait_event;
@@ -404,7 +404,7 @@ static int64_t now_before_a_second_passes(const struct dibs__clock *clock)
 }
 
 /* The time in which the jobs are left to that thread ends while a worker looks for work. */
-UNIT_TEST(a_worker_that_looks_as_its_time_comes_forgets_no_job)
+TEST(a_worker_that_looks_as_its_time_comes_forgets_no_job)
 {
     for (int i = 1; i <= 4; i++) {
         struct moved_clock clock;
@@ -461,7 +461,7 @@ static void go_on(struct work *w, unsigned count)
 }
 
 /* The request of the first can't be made: those behind it rest, others go on. */
-UNIT_TEST(jobs_in_the_line_make_their_requests_one_after_the_other)
+TEST(jobs_in_the_line_make_their_requests_one_after_the_other)
 {
     enum { JOBS = 6 };
     static struct work w[JOBS];
@@ -488,7 +488,7 @@ UNIT_TEST(jobs_in_the_line_make_their_requests_one_after_the_other)
 }
 
 /* Jobs settle in another order than they stand in the line, and some leave it before it is their turn. */
-UNIT_TEST(the_line_keeps_its_order_whoever_leaves)
+TEST(the_line_keeps_its_order_whoever_leaves)
 {
     enum { JOBS = 9 };
     static struct work w[JOBS];
@@ -510,7 +510,7 @@ UNIT_TEST(the_line_keeps_its_order_whoever_leaves)
     }
 }
 
-UNIT_TEST(nobody_rests_in_the_line_for_longer_than_it_is_patient)
+TEST(nobody_rests_in_the_line_for_longer_than_it_is_patient)
 {
     enum { JOBS = 3 };
     static struct work w[JOBS];
@@ -527,7 +527,7 @@ UNIT_TEST(nobody_rests_in_the_line_for_longer_than_it_is_patient)
     expect_ended(&w[0]);
 }
 
-UNIT_TEST(the_line_keeps_its_order_when_its_patience_ends)
+TEST(the_line_keeps_its_order_when_its_patience_ends)
 {
     enum { JOBS = 12 };
     static struct work w[JOBS];
@@ -550,7 +550,7 @@ static bool has_looked_again(void *arg)
     return atomic_load(&((struct work *)arg)->began) > 1;
 }
 
-UNIT_TEST(who_rests_in_the_line_is_woken_with_the_driver)
+TEST(who_rests_in_the_line_is_woken_with_the_driver)
 {
     static struct work w[2];
     atomic_uint order;
@@ -568,7 +568,7 @@ UNIT_TEST(who_rests_in_the_line_is_woken_with_the_driver)
 }
 
 /* A request that can't be made does not keep a thread that drives from the rest. */
-UNIT_TEST(a_driving_thread_does_not_wait_for_the_first_of_the_line)
+TEST(a_driving_thread_does_not_wait_for_the_first_of_the_line)
 {
     static struct work w[2];
     struct dibs__wait_event wait_event;
@@ -603,7 +603,7 @@ static void setup_silent(struct work *w, struct dibs__workers *workers)
 }
 
 /* Else each of many calls to a silent server would hold up the answered one behind them for as long. */
-UNIT_TEST(jobs_that_were_begun_together_share_the_patience)
+TEST(jobs_that_were_begun_together_share_the_patience)
 {
     struct dibs__wait_event wait_event;
     static struct work w[2];
@@ -631,7 +631,7 @@ static void setup_moved_clock(void **state, struct moved_clock *clock)
 }
 
 /* Else each batch of many calls to a silent server would wait, and the last of them would end late. */
-UNIT_TEST(after_a_reply_that_did_not_come_none_is_awaited_for_a_while)
+TEST(after_a_reply_that_did_not_come_none_is_awaited_for_a_while)
 {
     enum { IN_VAIN, AT_ONCE, PATIENT_AGAIN, JOBS };
     static struct moved_clock clock;
@@ -663,7 +663,7 @@ UNIT_TEST(after_a_reply_that_did_not_come_none_is_awaited_for_a_while)
 }
 
 /* Else each of many calls whose time is over would hold up those behind it. */
-UNIT_TEST(the_reply_of_a_job_that_is_due_is_not_awaited)
+TEST(the_reply_of_a_job_that_is_due_is_not_awaited)
 {
     struct dibs__wait_event wait_event;
     static struct work w[2];
@@ -708,7 +708,7 @@ static void drive_until_ended(struct dibs__workers *workers, struct dibs__wait_e
 }
 
 /* By the worker that is left for what is ready, or by a thread that drives. */
-UNIT_TEST(a_slow_job_ends_when_it_is_due_though_the_workers_are_held_up)
+TEST(a_slow_job_ends_when_it_is_due_though_the_workers_are_held_up)
 {
     for (int drives = 0; drives < 2; drives++) {
         static struct work stuck[DIBS__WORKERS_MAX];
@@ -783,7 +783,7 @@ static void drive_for_a_while(void *arg)
 }
 
 /* Several threads may also post the very first jobs at once. */
-UNIT_TEST(each_job_of_many_threads_ends_once)
+TEST(each_job_of_many_threads_ends_once)
 {
     struct adder adders[ADDERS];
     actor *actors[ADDERS], *drivers[2];
@@ -859,7 +859,7 @@ static bool has_started_late(void *arg)
     return atomic_load(&late) > 0;
 }
 
-UNIT_TEST_WITH(the_end_comes_after_a_thread_that_is_being_started, NULL, NULL, void *none)
+TEST_WITH(the_end_comes_after_a_thread_that_is_being_started, NULL, NULL, void *none)
 {
     struct dibs__workers *workers = dibs__workers_new(&dibs__system_clock, gather, NULL);
     struct work slow;
@@ -876,4 +876,4 @@ UNIT_TEST_WITH(the_end_comes_after_a_thread_that_is_being_started, NULL, NULL, v
 }
 #endif
 
-UNIT_TESTS(setup, teardown)
+TESTS(setup, teardown)
