@@ -311,7 +311,7 @@ TEST_ON(a_server_that_leaves_queries_unanswered_is_down, fixture *f)
 /* Opens a runtime through a script server, with all its common connections. After that no new ones can be made. */
 static script_server *open_with_all(fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
 
     f->urls[0] = script_server_url(net);
     f->config.outage_ms = LIMIT_MS;
@@ -332,9 +332,6 @@ static void close_with_all(fixture *f, script_server *net)
     assert_int_equal(events_count(&f->events, DIBS_EVENT_STORE_DOWN, NULL), 0);
     take_clients_again(f);
     script_server_clear(net);
-    dibs_close(f->rt);
-    f->rt = NULL;
-    script_server_stop(net);
 }
 
 /* The ask may still be under way, so it is retracted, and the call asks again over a connection that is open. */

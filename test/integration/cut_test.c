@@ -89,7 +89,7 @@ typedef void cut_function(fixture *f, dibs_runtime *rt, script_server *net, scri
 /* At every byte, up to the whole reply before the connection goes. */
 static void cut_everywhere(fixture *f, cut_function *cut)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     dibs_config config = {.lease_ms = SCRIPT_LEASE_MS, .connect_timeout_ms = LIMIT_MS, .command_timeout_ms = LIMIT_MS};
     dibs_runtime *rt = open_url(script_server_url(net), &config);
     size_t count = 0;
@@ -108,7 +108,6 @@ static void cut_everywhere(fixture *f, cut_function *cut)
     delays_expect_few_late(&stranded, "nothing was left after the reconnect");
     expect_works(f, rt, "cut");
     dibs_close(rt);
-    script_server_stop(net);
 }
 
 TEST(an_acquire_may_be_cut_at_any_byte)
@@ -132,7 +131,7 @@ static bool is_connected(void *rt)
 TEST_ON(a_reply_that_hangs_ends_at_the_timeout, fixture *f)
 {
     static const script_action actions[] = {SCRIPT_TRUNCATE_HANG, SCRIPT_STALL_REPLY, SCRIPT_STALL_REQUEST};
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     dibs_config config = {.lease_ms = SCRIPT_LEASE_MS, .command_timeout_ms = 300};
     dibs_runtime *rt = open_url(script_server_url(net), &config);
 
@@ -152,13 +151,12 @@ TEST_ON(a_reply_that_hangs_ends_at_the_timeout, fixture *f)
         await_nobody(f->rt, "cut");
     }
     dibs_close(rt);
-    script_server_stop(net);
 }
 
 /* The ask of a waiter is kept back by the network and arrives when the waiter has long given up. */
 TEST_ON(a_late_ask_leaves_nothing, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     dibs_config config = {.lease_ms = SCRIPT_LEASE_MS, .command_timeout_ms = 200, .connect_timeout_ms = 200};
     dibs_runtime *rt = open_url(script_server_url(net), &config);
 
@@ -177,7 +175,6 @@ TEST_ON(a_late_ask_leaves_nothing, fixture *f)
         await_nobody(f->rt, "cut");
     }
     dibs_close(rt);
-    script_server_stop(net);
 }
 
 TESTS(fixture_setup, fixture_teardown)

@@ -66,7 +66,7 @@ static void answer_from_now_on(script_server *net, const char *answer)
 
 static script_server *start_answering(fixture *f, const char *answer)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
 
     answer_from_now_on(net, answer);
     return net;
@@ -88,7 +88,6 @@ TEST(each_first_acquire_waits_for_the_disk)
     }
     assert_int_equal(script_server_fired(net), fired + 5);
     dibs_close(rt);
-    script_server_stop(net);
 }
 
 /* With appendfsync no the server never tells that a grant is on its disk: no lock is granted, and the doctor says so.
@@ -105,7 +104,6 @@ TEST_ON(durable_needs_a_server_that_writes_to_its_disk, fixture *f)
     findings_expect(findings_of(rt), "persistence", DIBS_VERDICT_OK, "once it is on the disk");
     server_do(f->server, "CONFIG SET appendonly no");
     dibs_close(rt);
-    script_server_stop(net);
 }
 
 /* The reply is held back: the server has granted the lock, and the call has not returned. */
@@ -127,7 +125,6 @@ TEST_ON(a_lock_is_not_held_before_it_is_on_the_disk, fixture *f)
         assert_status(DIBS_OK, actor_unlock(thread, rt, "x"));
     actor_end(thread);
     dibs_close(rt);
-    script_server_stop(net);
 }
 
 static void expect_given_back(fixture *f, dibs_runtime *rt, dibs_status status, const char *words)
@@ -165,7 +162,6 @@ TEST(a_grant_that_does_not_reach_the_disk_is_given_back)
         assert_status(DIBS_OK, dibs_unlock(rt, "x"));
     }
     dibs_close(rt);
-    script_server_stop(net);
 }
 
 /* The release of another client made the grant, and that release waits for nothing. */
@@ -200,7 +196,6 @@ static void expect_pushed_grant_on_disk(fixture *f, uint32_t flags)
     actor_end(waiter);
     dibs_close(careful);
     dibs_close(holder);
-    script_server_stop(net);
 }
 
 TEST(a_pushed_grant_waits_for_the_disk)
@@ -230,7 +225,6 @@ TEST_ON(an_acquire_waits_for_replicas_and_the_disk, fixture *f)
     script_server_add(net, (script_rule){.match = "WAIT\r\n", .action = SCRIPT_REPLACE, .bytes = ":0\r\n"});
     expect_given_back(f, rt, DIBS_UNAVAILABLE, "replica");
     dibs_close(rt);
-    script_server_stop(net);
 }
 
 /* ---------------------------------------------------------------------- a quorum */

@@ -115,13 +115,12 @@ TEST_ON(examine_reports_an_absent_server, fixture *f)
 
 TEST_ON(examine_reports_a_connection_that_breaks, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     dibs_runtime *rt = open_url(script_server_url(net), NULL);
 
     script_server_add(net, (script_rule){.match = "*1\r\n$4\r\nINFO\r\n", .action = SCRIPT_CLOSE_BEFORE});
     expect(rt, "connection", BAD, "broke during the examination");
     dibs_close(rt);
-    script_server_stop(net);
 }
 
 /* Where the machine stalls, no connection may have been made in time. */
@@ -132,7 +131,7 @@ static bool is_told_of_silence(void *rt)
 
 TEST_ON(examine_reports_a_silent_server, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     dibs_runtime *rt =
         open_url(script_server_url(net), &(dibs_config){.connect_timeout_ms = 300, .command_timeout_ms = 200});
 
@@ -144,7 +143,6 @@ TEST_ON(examine_reports_a_silent_server, fixture *f)
     script_server_clear(net);
     script_server_release(net);
     dibs_close(rt);
-    script_server_stop(net);
 }
 
 /* -------------------------------------------------------------------- from INFO */
@@ -292,7 +290,7 @@ TEST_WITH(examine_compares_replicas_with_min_replicas, NULL, NULL, void *none)
 
 TEST_ON(examine_reports_a_clock_that_differs, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     dibs_runtime *rt = open_url(script_server_url(net), NULL);
 
     script_server_add(net, (script_rule){.match = "$4\r\nTIME\r\n",
@@ -308,7 +306,6 @@ TEST_ON(examine_reports_a_clock_that_differs, fixture *f)
     script_server_add(net, (script_rule){.match = "$4\r\nTIME\r\n", .action = SCRIPT_REPLACE, .bytes = "-ERR no\r\n"});
     expect(rt, "clock", WARN, "does not tell its time");
     dibs_close(rt);
-    script_server_stop(net);
 }
 
 /* From 20 ms on, which a busy machine may take, the verdict is worse. */
@@ -327,7 +324,7 @@ static dibs_runtime *open_by(const script_server *net, uint32_t lease_ms)
 
 TEST_ON(examine_reports_a_distant_server, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     dibs_runtime *hasty = open_by(net, 25), *brisk = open_by(net, 120), *patient = open_by(net, LONG_LEASE_MS);
 
     script_server_delay(net, 5);
@@ -337,7 +334,6 @@ TEST_ON(examine_reports_a_distant_server, fixture *f)
     dibs_close(hasty);
     dibs_close(brisk);
     dibs_close(patient);
-    script_server_stop(net);
 }
 
 TEST_ON(examine_reports_whether_changes_are_told, fixture *f)
@@ -352,7 +348,7 @@ TEST_ON(examine_reports_whether_changes_are_told, fixture *f)
 
 TEST_ON(examine_notices_a_proxy_that_swallows_changes, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     dibs_runtime *rt = open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS});
 
     script_server_drop_changes(net, true);
@@ -361,7 +357,6 @@ TEST_ON(examine_notices_a_proxy_that_swallows_changes, fixture *f)
         pause_ms(5);
     assert_status(DIBS_OK, dibs_unlock(rt, "a"));
     dibs_close(rt);
-    script_server_stop(net);
 }
 
 /* --------------------------------------------------------------- rights, commands */

@@ -299,7 +299,7 @@ static void refuse_behind_a_lost_answer(script_server *net)
 
 TEST_ON(an_ask_refused_when_sent_again_is_retracted, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     dibs_runtime *rt = open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS});
 
     for (int i = 0; i < 4; i++) {
@@ -312,13 +312,12 @@ TEST_ON(an_ask_refused_when_sent_again_is_retracted, fixture *f)
         assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
     }
     dibs_close(rt);
-    script_server_stop(net);
 }
 
 /* As above, for the ask behind a release, on behalf of a thread of this process. */
 TEST_ON(a_release_and_ask_refused_when_sent_again_are_retracted, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     dibs_runtime *rt =
         open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS, .handoff_ms = DIBS_NO_HANDOFF});
     actor *waiter = actor_start();
@@ -335,7 +334,6 @@ TEST_ON(a_release_and_ask_refused_when_sent_again_are_retracted, fixture *f)
     }
     actor_end(waiter);
     dibs_close(rt);
-    script_server_stop(net);
 }
 
 /* ------------------------------------------------------ temporary refusals */
@@ -389,7 +387,7 @@ static const char *const passing_refusals[] = {
 
 TEST_ON(temporary_refusals_are_ridden_out, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     dibs_runtime *rt = open_url(script_server_url(net), &(dibs_config){.outage_ms = LIMIT_MS});
     actor *waiter = actor_start();
 
@@ -408,13 +406,12 @@ TEST_ON(temporary_refusals_are_ridden_out, fixture *f)
     }
     actor_end(waiter);
     dibs_close(rt);
-    script_server_stop(net);
 }
 
 /* The refusal is an answer: the release goes on in the background, and the caller is told at once. */
 TEST_ON(a_release_that_is_refused_is_not_sent_again, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     dibs_runtime *rt = open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS});
 
     /* A fair one, which is always released by a script (rule 71). */
@@ -425,7 +422,6 @@ TEST_ON(a_release_that_is_refused_is_not_sent_again, fixture *f)
     assert_status(DIBS_UNAVAILABLE, dibs_unlock(rt, "x"));
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
     dibs_close(rt);
-    script_server_stop(net);
 }
 
 TEST_ON(permanent_refusals_are_reported_at_once, fixture *f)
@@ -443,7 +439,7 @@ TEST_ON(permanent_refusals_are_reported_at_once, fixture *f)
                  {"$-1\r\n", DIBS_STORE_ERROR},
                  {"*0\r\n", DIBS_STORE_ERROR},
                  {"*1\r\n$7\r\nsurpris\r\n", DIBS_STORE_ERROR}};
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     dibs_runtime *rt = open_url(script_server_url(net), NULL);
     int64_t begin = now_ms();
 
@@ -458,7 +454,6 @@ TEST_ON(permanent_refusals_are_reported_at_once, fixture *f)
     }
     assert_true(now_ms() - begin < LIMIT_MS);
     dibs_close(rt);
-    script_server_stop(net);
 }
 
 TESTS(fixture_setup, fixture_teardown)

@@ -168,7 +168,7 @@ static void have_a_push(fixture *f, dibs_runtime *rt, actor *waiter)
 /* The network keeps the grant back, so that it is on its way when the process forks. */
 TEST_ON(a_grant_on_its_way_at_a_fork_is_the_parents, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     dibs_runtime *rt =
         open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS, .command_timeout_ms = LIMIT_MS});
     actor *waiter = actor_start();
@@ -197,7 +197,6 @@ TEST_ON(a_grant_on_its_way_at_a_fork_is_the_parents, fixture *f)
     actor_end(waiter);
     dibs_close(rt);
     queue_assert_gone(f->server, "x");
-    script_server_stop(net);
 }
 
 /*

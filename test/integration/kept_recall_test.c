@@ -130,7 +130,7 @@ TEST_ON(a_single_try_gets_several_kept_names, fixture *f)
 TEST_ON(a_single_try_from_far_away_gets_a_kept_name, fixture *f)
 {
     enum { ROUNDS = 10, DELAY_MS = 80 }; /* a keeper on a busy machine may be late, but not each time */
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     dibs_runtime *far = open_url(script_server_url(net), &(dibs_config){.command_timeout_ms = LIMIT_MS});
     dibs_status status = DIBS_BUSY;
     char name[16];
@@ -147,14 +147,13 @@ TEST_ON(a_single_try_from_far_away_gets_a_kept_name, fixture *f)
     assert_status(DIBS_OK, status);
     assert_status(DIBS_OK, dibs_unlock(far, name));
     dibs_close(far);
-    script_server_stop(net);
 }
 
 /* The server told that the name is kept, and then nothing more: nobody knows whether it is still taken. */
 TEST_ON(a_single_try_is_unavailable_where_the_server_falls_silent, fixture *f)
 {
     enum { TIMEOUT_MS = 500 };
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     dibs_runtime *far = open_url(script_server_url(net), &(dibs_config){.command_timeout_ms = TIMEOUT_MS});
 
     open_keeping(f, KEEP_LONG_MS);
@@ -167,7 +166,6 @@ TEST_ON(a_single_try_is_unavailable_where_the_server_falls_silent, fixture *f)
     assert_that(took >= TIMEOUT_MS && took < TIMEOUT_MS + SLACK_MS, "%d ms", (int)took);
     script_server_clear(net);
     dibs_close(far);
-    script_server_stop(net);
 }
 
 /*

@@ -27,31 +27,29 @@ static bool is_extended(void *arg)
     return dibs_extend(arg, "x", LONG_LEASE_MS) == DIBS_OK;
 }
 
-static void open_as_u(fixture *f, script_server *net, const char **url, uint32_t lease_ms, uint32_t command_timeout_ms)
+static void open_as_u(fixture *f, script_server *net, uint32_t lease_ms, uint32_t command_timeout_ms)
 {
     static char text[256];
 
     snprintf(text, sizeof text, "unix://u:pw@%s", script_server_url(net) + strlen("unix://"));
-    *url = text;
-    f->config.urls = url;
+    f->urls[0] = text;
     f->config.command_timeout_ms = command_timeout_ms;
     fixture_open(f, lease_ms);
 }
 
 /* The account may not end its old connections: what is stuck in one may arrive at any time. */
-static void open_without_client_kill(fixture *f, script_server *net, const char **url)
+static void open_without_client_kill(fixture *f, script_server *net)
 {
     server_do(f->server, "ACL SETUSER u on >pw ~* &* +@all -client +client|id +client|setname");
-    open_as_u(f, net, url, 3 * SAFE_LEASE_MS, 500);
+    open_as_u(f, net, 3 * SAFE_LEASE_MS, 500);
 }
 
 TEST_ON(a_stuck_renewal_does_not_undo_an_extension, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
-    const char *url;
+    script_server *net = fixture_between(f);
     long long asks;
 
-    open_without_client_kill(f, net, &url);
+    open_without_client_kill(f, net);
     assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
     script_server_add(net, (script_rule){.match = RENEWAL_OF_X, .nth = 1, .action = SCRIPT_STALL_REQUEST});
     assert_true(wait_until(renewal_is_stuck, net, LIMIT_MS));
@@ -66,9 +64,6 @@ TEST_ON(a_stuck_renewal_does_not_undo_an_extension, fixture *f)
     assert_true(hold_of(f->rt, "x").remaining_ms > FAR_MS);
     dibs_unlock_all(f->rt); /* otherwise the release goes on in the background */
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
-    dibs_close(f->rt);
-    f->rt = NULL;
-    script_server_stop(net);
 }
 
 #define CUT_SHORT_MS 20000 /* the expiry that the stuck extension would set */
@@ -111,13 +106,12 @@ static void release_when_long(void *arg)
  */
 TEST_ON(a_stuck_extension_is_taken_into_account, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     struct bystander by = {f, net};
     actor *other = actor_start();
-    const char *url;
 
     server_do(f->server, "ACL SETUSER u on >pw ~* &* +@all -client +client|id +client|setname");
-    open_as_u(f, net, &url, LONG_LEASE_MS, 3000);
+    open_as_u(f, net, LONG_LEASE_MS, 3000);
     assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
     script_server_add(net, (script_rule){.match = FULL_RENEWAL_OF_X, .nth = 1, .action = SCRIPT_STALL_REQUEST});
     actor_begin(other, cut_when_stuck, &by);
@@ -136,9 +130,6 @@ TEST_ON(a_stuck_extension_is_taken_into_account, fixture *f)
     actor_end(other);
     dibs_unlock_all(f->rt);
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
-    dibs_close(f->rt);
-    f->rt = NULL;
-    script_server_stop(net);
 }
 
 static void withdraw_and_cut_when_stuck(void *arg)
@@ -154,13 +145,12 @@ static void withdraw_and_cut_when_stuck(void *arg)
 /* The next connection finds that it can't end the last any more: an ask on its way may still be executed. */
 TEST_ON(a_stuck_ask_leaves_nothing_though_the_right_to_kill_is_withdrawn, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     struct bystander by = {f, net};
     actor *other = actor_start();
-    const char *url;
 
     server_do(f->server, "ACL SETUSER u on >pw ~* &* +@all");
-    open_as_u(f, net, &url, LONG_LEASE_MS, 3000);
+    open_as_u(f, net, LONG_LEASE_MS, 3000);
     script_server_add(net, (script_rule){.match = "lock:x", .nth = 1, .action = SCRIPT_STALL_REQUEST});
     actor_begin(other, withdraw_and_cut_when_stuck, &by);
     assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
@@ -171,19 +161,15 @@ TEST_ON(a_stuck_ask_leaves_nothing_though_the_right_to_kill_is_withdrawn, fixtur
     server_await_ask(f->server, asks);
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
     actor_end(other);
-    dibs_close(f->rt);
-    f->rt = NULL;
-    script_server_stop(net);
 }
 
 /* The forced unlock ended with its outcome in doubt. When it arrives, the lock belongs to somebody who came since. */
 TEST_ON(a_forced_unlock_that_is_stuck_ends_nobody_who_came_since, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     dibs_runtime *holder = open_runtime(f->server, LONG_LEASE_MS);
-    const char *url;
 
-    open_without_client_kill(f, net, &url);
+    open_without_client_kill(f, net);
     assert_status(DIBS_OK, dibs_lock(holder, "x"));
     script_server_add(net,
                       (script_rule){.match = dibs__scripts[DIBS__SCRIPT_force].text, .action = SCRIPT_STALL_REQUEST});
@@ -198,9 +184,6 @@ TEST_ON(a_forced_unlock_that_is_stuck_ends_nobody_who_came_since, fixture *f)
     assert_true(server_has(f->server, "lock:x"));
     assert_status(DIBS_OK, dibs_unlock(holder, "x"));
     dibs_close(holder);
-    dibs_close(f->rt);
-    f->rt = NULL;
-    script_server_stop(net);
 }
 
 /*
@@ -209,10 +192,9 @@ TEST_ON(a_forced_unlock_that_is_stuck_ends_nobody_who_came_since, fixture *f)
  */
 TEST_ON(a_stuck_ask_leaves_nothing, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
-    const char *url;
+    script_server *net = fixture_between(f);
 
-    open_without_client_kill(f, net, &url);
+    open_without_client_kill(f, net);
     script_server_add(net, (script_rule){.match = "lock:x", .nth = 1, .action = SCRIPT_STALL_REQUEST});
     assert_status(DIBS_UNAVAILABLE, dibs_trylock(f->rt, "x"));
     int64_t until = now_ms() + 2 * (int64_t)f->config.command_timeout_ms;
@@ -224,7 +206,6 @@ TEST_ON(a_stuck_ask_leaves_nothing, fixture *f)
     server_await_ask(f->server, asks);
     assert_false(server_has(f->server, "lock:x"));
     assert_false(server_has(f->server, "dibs:queue:{lock:x}"));
-    script_server_stop(net);
 }
 
 /*
@@ -233,21 +214,17 @@ TEST_ON(a_stuck_ask_leaves_nothing, fixture *f)
  */
 TEST_ON(a_server_clock_that_jumps_ahead_stops_no_call, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
-    const char *url;
+    script_server *net = fixture_between(f);
 
     script_server_add(
         net, (script_rule){.match = "TIME\r\n", .action = SCRIPT_REPLACE, .bytes = "*2\r\n$1\r\n1\r\n$1\r\n0\r\n"});
-    open_without_client_kill(f, net, &url);
+    open_without_client_kill(f, net);
     assert_true(script_server_fired(net) > 0);
     for (int i = 0; i < 3; i++) {
         assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
         assert_that(wait_until(is_extended, f->rt, SLACK_MS), "%s", dibs_last_error());
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     }
-    dibs_close(f->rt);
-    f->rt = NULL;
-    script_server_stop(net);
 }
 
 /* ------------------------------------------------------ the scripts themselves */

@@ -468,7 +468,7 @@ TEST_ON(a_lock_released_while_the_store_hangs_is_deleted_later, fixture *f)
 
 TEST_ON(a_lock_released_while_the_network_is_cut_is_deleted_later, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     dibs_runtime *rt = open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS});
 
     assert_status(DIBS_OK, dibs_lock(rt, "x"));
@@ -479,13 +479,12 @@ TEST_ON(a_lock_released_while_the_network_is_cut_is_deleted_later, fixture *f)
     script_server_set_down(net, false);
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
     dibs_close(rt);
-    script_server_stop(net);
 }
 
 /* Only the token of the old hold is retracted, never that of a later hold. */
 TEST_ON(the_late_deletion_spares_a_later_hold, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     dibs_runtime *rt = open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS});
 
     fixture_open(f, LONG_LEASE_MS);
@@ -500,7 +499,6 @@ TEST_ON(the_late_deletion_spares_a_later_hold, fixture *f)
     assert_true(server_has(f->server, "lock:x"));
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     dibs_close(rt);
-    script_server_stop(net);
 }
 
 TESTS(fixture_setup, fixture_teardown)

@@ -97,7 +97,7 @@ TEST_WITH(locks_work_behind_a_proxy_that_passes_on_keys_alone, fixture_setup, fi
     static const ability_word all[ABILITY_COLUMNS] = {"OK", "OK", "OK", "OK", "yes", "poll", "STORE_ERROR", "no", "no"};
     static ability found;
     char matches[8][32];
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
 
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
         snprintf(matches[i], sizeof matches[i], "\r\n%s\r\n", kept[i]);
@@ -107,7 +107,6 @@ TEST_WITH(locks_work_behind_a_proxy_that_passes_on_keys_alone, fixture_setup, fi
     }
     ability_try(&found, f->server, script_server_url(net), NULL, all, NULL, NULL);
     assert_true(is_as_expected("a proxy", &found, all));
-    script_server_stop(net);
 }
 
 TESTS(NULL, NULL)

@@ -170,7 +170,7 @@ TEST_ON(locks_of_others_are_listed_and_other_keys_are_not, fixture *f)
 /* A server before Redis 6 knows no TYPE in SCAN; and a key may change its type behind the SCAN. */
 TEST_ON(a_list_works_without_the_type_of_scan, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     dibs_runtime *rt = open_url(script_server_url(net), NULL);
 
     script_server_add(
@@ -181,7 +181,6 @@ TEST_ON(a_list_works_without_the_type_of_scan, fixture *f)
     assert_int_equal(script_server_fired(net), 1);
     server_do(f->server, "FLUSHALL");
     dibs_close(rt);
-    script_server_stop(net);
 }
 
 /* A cursor means nothing to another server. */
@@ -189,7 +188,7 @@ TEST_ON(a_list_starts_over_at_another_server, fixture *f)
 {
     static const char another[] =
         "$71\r\nredis_version:7.0.15\r\nrun_id:0123456789012345678901234567890123456789\r\n\r\n";
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     dibs_runtime *rt = open_url(script_server_url(net), NULL);
 
     set_many(f->server, "a", 5000);
@@ -201,7 +200,6 @@ TEST_ON(a_list_starts_over_at_another_server, fixture *f)
     script_server_clear(net);
     server_do(f->server, "FLUSHALL");
     dibs_close(rt);
-    script_server_stop(net);
 }
 
 /* -------------------------------------------------------------------- many locks */

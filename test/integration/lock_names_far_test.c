@@ -7,12 +7,11 @@
 static const char *const names[] = {"a", "b"};
 
 /* f->rt reaches its server through `net`, another runtime without it. */
-static script_server *open_through(fixture *f, uint32_t command_timeout_ms, const char **url)
+static script_server *open_through(fixture *f, uint32_t command_timeout_ms)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
 
-    *url = script_server_url(net);
-    f->config.urls = url;
+    f->urls[0] = script_server_url(net);
     f->config.command_timeout_ms = command_timeout_ms;
     fixture_open_connected(f, LONG_LEASE_MS);
     return net;
@@ -23,8 +22,7 @@ TEST_ON(a_call_keeps_its_time_when_the_server_falls_silent, fixture *f)
 {
     enum { WAIT_MS = 200 };
     dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
-    const char *url;
-    script_server *net = open_through(f, TIMEOUT_MS, &url);
+    script_server *net = open_through(f, TIMEOUT_MS);
 
     assert_status(DIBS_OK, dibs_lock(other, "a"));
     script_server_add(net, (script_rule){.match = "lock:b", .nth = 2, .action = SCRIPT_STALL_REQUEST});
@@ -35,9 +33,6 @@ TEST_ON(a_call_keeps_its_time_when_the_server_falls_silent, fixture *f)
     assert_true(server_wait_gone(f->server, "lock:b", LIMIT_MS)); /* over another connection */
     assert_status(DIBS_OK, dibs_unlock(other, "a"));
     dibs_close(other);
-    dibs_close(f->rt);
-    f->rt = NULL;
-    script_server_stop(net);
 }
 
 /*
@@ -67,7 +62,7 @@ static dibs_status try_what_is_kept(dibs_runtime *far, script_server *net, dibs_
 TEST_ON(one_try_from_far_away_gets_names_that_are_kept, fixture *f)
 {
     enum { ROUNDS = 10 }; /* a keeper on a busy machine may be late, but not each time */
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     dibs_runtime *far = open_url(script_server_url(net), &(dibs_config){.command_timeout_ms = TIMEOUT_MS});
     dibs_status status = DIBS_BUSY;
 
@@ -77,7 +72,6 @@ TEST_ON(one_try_from_far_away_gets_names_that_are_kept, fixture *f)
         status = try_what_is_kept(far, net, f->rt, i);
     assert_status(DIBS_OK, status);
     dibs_close(far);
-    script_server_stop(net);
 }
 
 TESTS(fixture_setup, fixture_teardown)

@@ -107,7 +107,7 @@ TEST_ON(an_unlock_during_a_restoration_leaves_nothing, fixture *f)
 /* The restoring renewal is stuck on its way and arrives after the release: the retraction arrives even later. */
 TEST_ON(a_restoration_after_the_unlock_is_undone, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     dibs_runtime *rt =
         open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS, .command_timeout_ms = LIMIT_MS / 4});
 
@@ -122,7 +122,6 @@ TEST_ON(a_restoration_after_the_unlock_is_undone, fixture *f)
     script_server_release(net);
     dibs_close(rt);
     assert_false(server_has(f->server, "lock:x"));
-    script_server_stop(net);
 }
 
 /* A reply to TIME that is some while ahead, so that nothing seems to come too late meanwhile. */
@@ -156,7 +155,7 @@ static bool has_looked_again(void *arg)
  */
 TEST_ON(a_restoration_over_an_old_connection_is_undone, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     dibs_config config = {.lease_ms = LONG_LEASE_MS, .command_timeout_ms = SAFE_LEASE_MS};
 
     script_server_add(net, (script_rule){.match = "\r\nKILL\r\n",
@@ -177,7 +176,6 @@ TEST_ON(a_restoration_over_an_old_connection_is_undone, fixture *f)
                 "what was stuck does not arrive");
     assert_that(server_wait_gone(f->server, "lock:x", LIMIT_MS), "the lock stays");
     dibs_close(rt);
-    script_server_stop(net);
 }
 
 TESTS(fixture_setup, fixture_teardown)

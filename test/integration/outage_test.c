@@ -261,7 +261,7 @@ TEST_ON(open_fails_where_the_server_has_no_room_for_clients, fixture *f)
 /* A server that ends each connection as soon as it is made is not connected to again at once, however often it does. */
 TEST_ON(an_outage_causes_no_storm_of_connections, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
 
     f->urls[0] = script_server_url(net);
     fixture_open(f, LONG_LEASE_MS);
@@ -278,9 +278,6 @@ TEST_ON(an_outage_causes_no_storm_of_connections, fixture *f)
     script_server_set_down(net, false);
     events_await(&f->events, DIBS_EVENT_STORE_UP, NULL);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    dibs_close(f->rt);
-    f->rt = NULL;
-    script_server_stop(net);
 }
 
 TESTS(fixture_setup, fixture_teardown)

@@ -128,7 +128,7 @@ static double seconds(clockid_t clock)
 /* A thread that polled through these waits would run for all of their time. */
 TEST_ON(a_thread_sleeps_where_replies_are_slow, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
 
     f->urls[0] = script_server_url(net);
     f->config.spin_us = 10000; /* as long as the replies take, so the thread polls for a while */
@@ -144,9 +144,6 @@ TEST_ON(a_thread_sleeps_where_replies_are_slow, fixture *f)
     script_server_delay(net, 0);
     assert_true(wall >= 2 * SLOW_ROUNDS * DELAY_MS / 1e3);
     assert_that(ran < wall / 2, "the thread ran for %.3f of %.3f s", ran, wall);
-    dibs_close(f->rt);
-    f->rt = NULL;
-    script_server_stop(net);
 }
 
 /* ------------------------------------------------------------ half a processor */

@@ -24,7 +24,7 @@ static void expect_taken_back(fixture *f, dibs_runtime *rt, script_server *net, 
 
 TEST_ON(a_connection_may_break_before_the_replicas_answer, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     dibs_config config = {
         .lease_ms = LONG_LEASE_MS, .min_replicas = 1, .replica_timeout_ms = 200, .command_timeout_ms = LIMIT_MS / 4};
     dibs_runtime *rt = open_url(script_server_url(net), &config);
@@ -43,7 +43,6 @@ TEST_ON(a_connection_may_break_before_the_replicas_answer, fixture *f)
     }
     expect_works(f, f->rt, "x");
     dibs_close(rt);
-    script_server_stop(net);
 }
 
 /* As above, but the server itself is stopped, and then killed. */

@@ -237,7 +237,7 @@ static void expect_told(fixture *f, dibs_runtime *rt, uint64_t fence)
 /* The holder comes back to the restarted server when a newcomer has the lock, or has released it. */
 static void expect_newcomer_keeps_it(fixture *f, bool releases)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     dibs_config config = {.lease_ms = LONG_LEASE_MS, .on_event = events_record, .on_event_arg = &f->events};
     dibs_runtime *holder = open_url(script_server_url(net), &config);
 
@@ -258,7 +258,6 @@ static void expect_newcomer_keeps_it(fixture *f, bool releases)
     assert_status(releases ? DIBS_NOT_HELD : DIBS_OK, dibs_unlock(newcomer, "x"));
     dibs_close(newcomer);
     dibs_close(holder);
-    script_server_stop(net);
 }
 
 TEST(a_newcomer_keeps_a_forgotten_lock)

@@ -360,7 +360,7 @@ TEST_ON(waiters_wait_for_the_lease_of_a_killed_holder, fixture *f)
 /* The release was executed, but its connection was cut before the answer: another has the lock by then. */
 TEST_ON(a_release_sent_twice_takes_nothing_from_the_next, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     dibs_runtime *holder = open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS});
     process *agent;
 
@@ -376,7 +376,6 @@ TEST_ON(a_release_sent_twice_takes_nothing_from_the_next, fixture *f)
     }
     assert_int_equal(stats_of(holder).lost, 0);
     dibs_close(holder);
-    script_server_stop(net);
 }
 
 /* The ask of a waiter, through a connection that is cut when it has been executed. */
@@ -495,7 +494,7 @@ TEST_ON(a_full_server_still_grants, fixture *f)
  */
 TEST_ON(a_wait_ends_in_time_though_the_store_is_slow, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     dibs_runtime *far =
         open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS, .connect_timeout_ms = LIMIT_MS});
     int64_t worst = 0;
@@ -521,7 +520,6 @@ TEST_ON(a_wait_ends_in_time_though_the_store_is_slow, fixture *f)
     script_server_delay(net, 0);
     dibs_close(far);
     queue_assert_gone(f->server, "x");
-    script_server_stop(net);
 }
 
 TEST_ON(query_counts_the_waiters, fixture *f)

@@ -493,7 +493,7 @@ static bool x_is_taken(void *server_of_x)
  */
 TEST_ON(a_sharer_that_asks_again_has_a_fence_though_the_server_lost_it, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     dibs_runtime *far = open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS});
     actor *asker = actor_start(), *other = actor_start();
     dibs_hold hold;
@@ -514,7 +514,6 @@ TEST_ON(a_sharer_that_asks_again_has_a_fence_though_the_server_lost_it, fixture 
     actor_end(asker);
     actor_end(other);
     dibs_close(far);
-    script_server_stop(net);
 }
 
 static bool has_result(void *arg)

@@ -113,7 +113,7 @@ TEST_ON(an_earlier_hold_of_the_same_process_gives_way, fixture *f)
 /* The server's clock was behind when it granted the lock again: the smaller fence loses, and its holder is told. */
 TEST_ON(an_owner_with_a_smaller_fence_is_told_of_its_loss, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     process *holder = agent_start(script_server_url(net), LONG_LEASE_MS), *later;
     char token[256];
 
@@ -135,7 +135,6 @@ TEST_ON(an_owner_with_a_smaller_fence_is_told_of_its_loss, fixture *f)
     assert_status(DIBS_OK, agent_unlock(holder, "x"));
     agent_stop(holder);
     agent_stop(later);
-    script_server_stop(net);
 }
 
 /* ------------------------------------------------------ the script by itself */

@@ -98,7 +98,7 @@ static void await_all_connections(fixture *f, process *team)
 /* Many threads share few connections: besides the thread that reads, others wake up after their deadline. */
 TEST_ON(a_stopped_process_loses_no_call_and_no_connection, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     process *team = process_start((const char *const[]){program_path("team"), NULL});
 
     assert_string_equal(process_ask(team, "open %s %d %d", script_server_url(net), SCRIPT_LEASE_MS, COMMAND_TIMEOUT_MS),
@@ -112,7 +112,6 @@ TEST_ON(a_stopped_process_loses_no_call_and_no_connection, fixture *f)
     assert_int_equal(script_server_accepted(net), accepted);
     assert_string_equal(process_ask(team, "close"), "DIBS_OK ");
     process_free(team);
-    script_server_stop(net);
 }
 
 TESTS(fixture_setup, fixture_teardown)

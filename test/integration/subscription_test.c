@@ -153,7 +153,7 @@ TEST_ON(a_subscription_dropped_for_its_output_is_replaced, fixture *f)
  */
 TEST_ON(a_subscription_unknown_to_the_server_is_replaced, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     waiting w = start(f, script_server_url(net));
     long long old = subscriber_id(f->server);
 
@@ -170,7 +170,6 @@ TEST_ON(a_subscription_unknown_to_the_server_is_replaced, fixture *f)
     assert_int_equal(stats_of(w.rt).granted, w.granted + 1);
     actor_end(w.actor);
     dibs_close(w.rt);
-    script_server_stop(net);
 }
 
 /* ----------------------------------------------- subscribed at another server */

@@ -264,7 +264,7 @@ TEST_ON(many_threads_that_end_leave_nothing, fixture *f)
  */
 TEST_ON(a_release_that_was_refused_is_tried_again, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
 
     f->urls[0] = script_server_url(net);
     fixture_open(f, LONG_LEASE_MS);
@@ -283,9 +283,6 @@ TEST_ON(a_release_that_was_refused_is_tried_again, fixture *f)
         assert_int_equal(script_server_fired(net), fired + i);
         script_server_clear(net);
     }
-    dibs_close(f->rt);
-    f->rt = NULL;
-    script_server_stop(net);
 }
 
 static void take_one(void *queue)

@@ -386,7 +386,7 @@ struct late {
 /* A thread waits; the read that makes the server track the lock is on its way. */
 static struct late begin_late(fixture *f)
 {
-    struct late late = {script_server_start(&(script_options){.backend = f->server->socket_path}), actor_start()};
+    struct late late = {fixture_between(f), actor_start()};
 
     f->urls[0] = script_server_url(late.net);
     script_server_add(late.net, (script_rule){.match = "\r\nGET\r\n", .nth = 1, .action = SCRIPT_STALL_REQUEST});
@@ -399,13 +399,6 @@ static struct late begin_late(fixture *f)
     return late;
 }
 
-static void end_late(fixture *f, struct late *late)
-{
-    dibs_close(f->rt);
-    f->rt = NULL;
-    script_server_stop(late->net);
-}
-
 /* The holder has released the lock by then without a message: the read shows it. */
 TEST_ON(a_read_after_the_foreign_release_tells_of_it, fixture *f)
 {
@@ -416,7 +409,6 @@ TEST_ON(a_read_after_the_foreign_release_tells_of_it, fixture *f)
     int64_t since = now_ms();
     script_server_release(late.net);
     expect_granted(f, late.thread, since);
-    end_late(f, &late);
 }
 
 /* Another foreign client has the lock by then. */
@@ -431,7 +423,6 @@ TEST_ON(a_read_after_a_foreign_change_tells_of_it, fixture *f)
     int64_t since = now_ms();
     server_do(f->server, "DEL lock:x");
     expect_granted(f, late.thread, since);
-    end_late(f, &late);
 }
 
 /* ------------------------------------------------------------- connections that end */

@@ -274,7 +274,7 @@ TEST_ON(a_lock_that_goes_to_another_runtime_costs_one_command_at_most, fixture *
 /* The message tells of an old release: the lock is held again by then, and tracked. */
 TEST_ON(a_message_of_an_older_lease_ends_nothing, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
 
     f->urls[0] = script_server_url(net);
     open_tracking(f, LONG_LEASE_MS);
@@ -292,9 +292,6 @@ TEST_ON(a_message_of_an_older_lease_ends_nothing, fixture *f)
     expect_commands(f->rt, &before, since, 3, 4);
     expect_no_loss(f);
     expect_tracked_still(f, "x");
-    dibs_close(f->rt);
-    f->rt = NULL;
-    script_server_stop(net);
 }
 
 /* --------------------------------------------------------------------------- fork */
@@ -375,7 +372,7 @@ TEST_ON(a_child_tracks_by_itself, fixture *f)
 TEST_ON(a_change_during_an_unanswered_release_is_noticed, fixture *f)
 {
     static const dibs_lock_options fair = {.flags = DIBS_FAIR};
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     actor *before = actor_start(), *holder = actor_start();
 
     f->urls[0] = script_server_url(net);
@@ -400,9 +397,6 @@ TEST_ON(a_change_during_an_unanswered_release_is_noticed, fixture *f)
     assert_status(DIBS_LOST, actor_unlock(holder, f->rt, "x"));
     actor_end(before);
     actor_end(holder);
-    dibs_close(f->rt);
-    f->rt = NULL;
-    script_server_stop(net);
 }
 
 TESTS(fixture_setup, fixture_teardown)

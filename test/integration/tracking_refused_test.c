@@ -305,7 +305,7 @@ static bool is_begun(void *arg)
 /* No message ever arrives: the library finds that out within a command timeout, and does not rely on tracking. */
 static void expect_found_out(fixture *f, void (*drop)(script_server *net, bool on), bool pushes)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
 
     f->config.renew_ms = RENEW_MS;
     drop(net, true);
@@ -318,7 +318,6 @@ static void expect_found_out(fixture *f, void (*drop)(script_server *net, bool o
     expect_untold(f);
     if (pushes)
         expect_pushes(f);
-    close_through(f, net);
 }
 
 TEST(tracking_is_off_behind_a_proxy_that_swallows_changes)
@@ -337,7 +336,7 @@ TEST(tracking_is_off_behind_a_proxy_that_swallows_all_messages)
  */
 TEST_ON(locks_work_while_tracking_is_probed, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
 
     script_server_add(net, (script_rule){.match = "\r\nTRACKING\r\n", .nth = 1, .action = SCRIPT_STALL_REQUEST});
     f->config.command_timeout_ms = LIMIT_MS;
@@ -348,7 +347,8 @@ TEST_ON(locks_work_while_tracking_is_probed, fixture *f)
     expect_untold(f);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "y"));
     int64_t since = now_ms();
-    close_through(f, net);
+    dibs_close(f->rt);
+    f->rt = NULL;
     assert_in_range(now_ms() - since, 0, SOON_MS);
 }
 
@@ -357,7 +357,7 @@ TEST_ON(locks_work_while_tracking_is_probed, fixture *f)
  */
 TEST_ON(lost_tracking_messages_cost_time_and_nothing_else, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     actor *thread = actor_start();
 
     f->config.renew_ms = RENEW_MS;
@@ -381,7 +381,6 @@ TEST_ON(lost_tracking_messages_cost_time_and_nothing_else, fixture *f)
     assert_in_range(now_ms() - since, 0, 1000 + SOON_MS);
     assert_status(DIBS_OK, actor_unlock(thread, f->rt, "x"));
     actor_end(thread);
-    close_through(f, net);
 }
 
 /* ------------------------------------------------------------ a reason that passes */

@@ -80,7 +80,7 @@ static void let_retractions_through(server *s, script_server *net)
 TEST_ON(a_waiter_has_left_the_queue_when_its_call_returns, fixture *f)
 {
     enum { WAIT_MS = 5, IN_TIME = 40 };
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     const int64_t end = now_ms() + LIMIT_MS / 2;
     int in_time = 0;
 
@@ -105,9 +105,6 @@ TEST_ON(a_waiter_has_left_the_queue_when_its_call_returns, fixture *f)
     script_server_release(net);
     assert_status(DIBS_OK, dibs_unlock(second, "x"));
     dibs_close(second);
-    dibs_close(f->rt);
-    f->rt = NULL;
-    script_server_stop(net);
 }
 
 TEST_ON(one_try_does_not_wait, fixture *f)
@@ -255,7 +252,7 @@ static void expect_owner(fixture *f, const char *token)
  */
 TEST_ON(a_lost_push_costs_time_and_nothing_else, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     dibs_runtime *deaf = open_url(script_server_url(net), &(dibs_config){.lease_ms = SAFE_LEASE_MS});
     actor *waiter = actor_start();
 
@@ -283,13 +280,12 @@ TEST_ON(a_lost_push_costs_time_and_nothing_else, fixture *f)
     assert_int_equal(stats_of(deaf).granted, 0);
     actor_end(waiter);
     dibs_close(deaf);
-    script_server_stop(net);
 }
 
 /* The waiter's connections break while it waits. */
 TEST_ON(a_waiter_survives_broken_connections, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     dibs_runtime *rt =
         open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS, .outage_ms = LIMIT_MS});
     actor *waiter = actor_start();
@@ -307,7 +303,6 @@ TEST_ON(a_waiter_survives_broken_connections, fixture *f)
     }
     actor_end(waiter);
     dibs_close(rt);
-    script_server_stop(net);
 }
 
 /* The waiter gives up just about when it is granted: in the end nobody holds it, or the waiter knows that it does. */
@@ -340,7 +335,7 @@ TEST_ON(giving_up_while_granted_leaves_no_lock_behind, fixture *f)
 /* A distant store: each answer takes 40 ms. It did answer that the lock is taken, so this is no outage. */
 TEST_ON(a_slow_store_is_not_an_unreachable_one, fixture *f)
 {
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    script_server *net = fixture_between(f);
     dibs_runtime *far = open_url(
         script_server_url(net),
         &(dibs_config){.lease_ms = LONG_LEASE_MS, .connect_timeout_ms = LIMIT_MS, .command_timeout_ms = LIMIT_MS});
@@ -359,7 +354,6 @@ TEST_ON(a_slow_store_is_not_an_unreachable_one, fixture *f)
     assert_status(DIBS_OK, dibs_timedlock(far, "x", LIMIT_MS));
     assert_status(DIBS_OK, dibs_unlock(far, "x"));
     dibs_close(far);
-    script_server_stop(net);
 }
 
 TESTS(fixture_setup, fixture_teardown)

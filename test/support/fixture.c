@@ -27,6 +27,7 @@ static int tear_down(void **state, void (*look)(server *s))
     if (f->server->paused)
         server_resume(f->server);
     dibs_close(f->rt);
+    script_server_stop(f->net);
     look(f->server);
     server_stop(f->server);
     events_destroy(&f->events);
@@ -52,6 +53,13 @@ dibs_status open_in_time(dibs_runtime **rt, const dibs_config *config)
     while ((status = dibs_open(rt, config)) == DIBS_UNAVAILABLE && now_ms() < limit)
         print_message("dibs_open again: %s\n", dibs_last_error());
     return status;
+}
+
+script_server *fixture_between(fixture *f)
+{
+    assert_null(f->net);
+    f->net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    return f->net;
 }
 
 void fixture_open(fixture *f, uint32_t lease_ms)

@@ -14,6 +14,7 @@
 #include <dibs.h>
 
 #include "support/events.h"
+#include "support/script_server.h"
 #include "support/server.h"
 
 typedef struct fixture {
@@ -22,6 +23,7 @@ typedef struct fixture {
     const char *urls[1];
     dibs_config config; /* with url and on_event; to be changed before fixture_open */
     dibs_runtime *rt;   /* NULL until fixture_open; closed by the teardown */
+    script_server *net; /* NULL until fixture_between; stopped by the teardown */
 } fixture;
 
 /* Starts the server. */
@@ -38,6 +40,12 @@ int fixture_teardown_expiring(void **state);
  * short where a test relies on that. The functions below open so.
  */
 dibs_status open_in_time(dibs_runtime **rt, const dibs_config *config);
+
+/*
+ * Once per test: a server that stands between a client and f->server. A runtime goes through it whose URL it is; for
+ * f->rt, put that into f->urls[0]. It is stopped after f->rt is closed.
+ */
+script_server *fixture_between(fixture *f);
 
 /* Opens f->rt with f->config and this lease (0: the default). */
 void fixture_open(fixture *f, uint32_t lease_ms);
