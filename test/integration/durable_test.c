@@ -135,9 +135,8 @@ static void expect_given_back(fixture *f, dibs_runtime *rt, dibs_status status, 
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
 }
 
-TEST(a_grant_that_does_not_reach_the_disk_is_given_back)
+TEST_ON(a_grant_that_does_not_reach_the_disk_is_given_back, fixture *f)
 {
-    fixture *f = *state;
     script_server *net = start_answering(f, SAYS_YES);
     dibs_runtime *rt = open_url(script_server_url(net), &durable);
 

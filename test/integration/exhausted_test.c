@@ -37,16 +37,14 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
     return real(thread, attributes, run, arg);
 }
 
-TEST(open_survives_failed_thread_creation)
+TEST_ON(open_survives_failed_thread_creation, fixture *f)
 {
-    fixture *f = *state;
-
     fixture_open(f, 0); /* so that the C library has allocated what it keeps */
     dibs_close(f->rt);
     server_do(f->server, "PING");
     struct self before = self_now();
     for (int i = 0; i < 2 * 3; i++) { /* two threads with on_event, one without */
-        dibs_runtime *rt = (dibs_runtime *)state;
+        dibs_runtime *rt = (dibs_runtime *)f;
         dibs_status status;
 
         f->config.on_event = i < 3 ? events_record : NULL;
@@ -132,9 +130,8 @@ static int teardown(void **state)
 }
 
 /* Each time one more is left, until there are enough. */
-TEST(open_survives_a_lack_of_descriptors)
+TEST_ON(open_survives_a_lack_of_descriptors, fixture *f)
 {
-    fixture *f = *state;
     dibs_status status = DIBS_NO_MEMORY;
     size_t left = 0;
 
@@ -143,7 +140,7 @@ TEST(open_survives_a_lack_of_descriptors)
     f->rt = NULL;
     struct self before = self_now();
     for (; status != DIBS_OK; left++) {
-        dibs_runtime *rt = (dibs_runtime *)state;
+        dibs_runtime *rt = (dibs_runtime *)f;
 
         take_descriptors(left);
         status = dibs_open(&rt, &f->config);

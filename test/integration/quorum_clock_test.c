@@ -97,11 +97,9 @@ TEST_ON(a_master_whose_clock_was_set_waits_for_a_second_however_short_leases_are
 }
 
 /* So a later client that does not know that clock gets no vote there. */
-TEST(an_idle_process_notices_a_step)
+TEST_ON(an_idle_process_notices_a_step, masters *m)
 {
     static const int64_t steps_ms[] = {700, -700};
-
-    masters *m = *state;
 
     masters_open_connected(m, LEASE_MS);
     for (size_t i = 0; i < sizeof steps_ms / sizeof steps_ms[0]; i++) {
@@ -112,11 +110,9 @@ TEST(an_idle_process_notices_a_step)
 }
 
 /* The server also records the clock while no client asks: a later process gets no vote there. */
-TEST(a_clock_set_back_while_a_process_is_idle_is_noticed)
+TEST_ON(a_clock_set_back_while_a_process_is_idle_is_noticed, masters *m)
 {
     enum { REST_MS = 4000, BACK_MS = 3000 };
-
-    masters *m = *state;
 
     masters_open_connected(m, LEASE_MS / 2);
     long long seen = first_masters(m, SEEN);
