@@ -20,8 +20,11 @@ static int setup(void **state)
 #ifdef DIBS_WITH_TLS
 static int setup_tls(void **state)
 {
-    if (scene.c && !scene.c->nodes[0]->options.tls)
-        stop_cluster(state);
+    static bool is_second;
+
+    if (!is_second)
+        stop_cluster(state); /* that of the tests without TLS */
+    is_second = true;
     return setup_with(state, &(cluster_options){.with_replicas = true,
                                                 .node_timeout_ms = CALM_TIMEOUT_MS,
                                                 .config = "cluster-require-full-coverage no\n",
