@@ -464,7 +464,7 @@ static bool is_handed_too_late(struct dibs__acquire *acquire)
     acquire->acquired_at = waiter->retaken ? waiter->retaken_at : dibs__core_now(core);
     if (!dibs__lease_is_lost(waiter->lease, acquire->acquired_at) && dibs__lease_claim(waiter->lease))
         return false;
-    dibs__core_drop(core, waiter->lease);
+    dibs__core_lost(core, waiter->lease, false, NULL); /* nobody used it, so nobody is told */
     dibs__lease_unref(waiter->lease);
     return true;
 }

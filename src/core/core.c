@@ -93,21 +93,13 @@ static void tell(struct dibs__core *core, struct dibs__lease *lease, const char 
 void dibs__core_lost(struct dibs__core *core, struct dibs__lease *lease, bool gone, const char *why)
 {
     DIBS__REQUIRE(atomic_load(&lease->deadline) == DIBS__LEASE_LOST);
+    dibs__renewals_remove(core->renewals, lease);
     bool has_holder = !dibs__lease_claim(lease);
     if (atomic_exchange(&lease->loss_told, true))
         return;
-    if (has_holder)
+    if (has_holder && why)
         tell(core, lease, why);
     if (!gone) /* the store keeps the key longer than the lease lasts here, by the margin */
         dibs__core_retract(core, lease);
-    dibs__handover_end(core->cells, lease, NULL);
-}
-
-void dibs__core_drop(struct dibs__core *core, struct dibs__lease *lease)
-{
-    dibs__renewals_remove(core->renewals, lease);
-    if (atomic_exchange(&lease->loss_told, true))
-        return;
-    dibs__core_retract(core, lease);
     dibs__handover_end(core->cells, lease, NULL);
 }

@@ -62,12 +62,9 @@ void dibs__core_retract(struct dibs__core *core, struct dibs__lease *lease);
 
 /*
  * Does what follows from the loss of the lease. Only the first call does anything. The loss is reported unless the
- * lease was on its way to the next holder here, or kept. gone: the store said that the key is gone.
+ * lease was on its way to the next holder here, or kept, or `why` is NULL. gone: the store said that the key is gone.
  */
 void dibs__core_lost(struct dibs__core *core, struct dibs__lease *lease, bool gone, const char *why);
-
-/* Does what follows from the end of a lease that nobody here used, without reporting it. Only the first call counts. */
-void dibs__core_drop(struct dibs__core *core, struct dibs__lease *lease);
 
 /* What the calling thread begins between on and off goes out together, as with gather of the store. */
 static inline void dibs__core_gather(struct dibs__core *core, bool on)

@@ -102,7 +102,6 @@ bool dibs__release_lease(struct dibs__unlocking *unlocking, struct dibs__core *c
     dibs__loss_unwatch(lease);
     *status = DIBS_OK;
     if (dibs__lease_is_lost(lease, now)) {
-        dibs__renewals_remove(core->renewals, lease);
         dibs__core_lost(core, lease, false, "it was not renewed in time");
         *status = was_lost(lease, error);
     } else {
