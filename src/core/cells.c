@@ -86,31 +86,22 @@ void dibs__cell_drop_if_unused(struct dibs__cell *cell)
 
 /* ------------------------------------------------------------------- locking */
 
-static struct dibs__shard *lock_shard(struct dibs__cells *cells, uint64_t hash) DIBS__ACQUIRES(dibs__shard_mutex)
-{
-    struct dibs__shard *shard = &cells->shards[(hash >> 16) % DIBS__SHARDS];
-
-    dibs__shard_mutex_lock(&shard->mutex);
-    return shard;
-}
-
 struct dibs__cell *dibs__cells_lock(struct dibs__cells *cells, const char *name, size_t name_size,
                                     struct dibs__shard **shard)
 {
     uint64_t hash = dibs__hash(name, name_size);
 
-    *shard = lock_shard(cells, hash);
+    *shard = &cells->shards[(hash >> 16) % DIBS__SHARDS];
+    dibs__shard_mutex_lock(&(*shard)->mutex);
     return find(*shard, hash, name, name_size);
 }
 
 struct dibs__cell *dibs__cells_lock_or_add(struct dibs__cells *cells, const char *name, size_t name_size,
                                            struct dibs__shard **shard)
 {
-    uint64_t hash = dibs__hash(name, name_size);
+    struct dibs__cell *cell = dibs__cells_lock(cells, name, name_size, shard);
 
-    *shard = lock_shard(cells, hash);
-    struct dibs__cell *cell = find(*shard, hash, name, name_size);
-    return cell ? cell : add(*shard, hash, name, name_size);
+    return cell ? cell : add(*shard, dibs__hash(name, name_size), name, name_size);
 }
 
 /* -------------------------------------------------------- the leases of a cell */

@@ -54,14 +54,6 @@ void dibs__metrics_free(struct dibs__metrics *metrics)
 
 /* ------------------------------------------------------------------- groups */
 
-static size_t group_name_size(const char *name, size_t name_size)
-{
-    const char *colon = memchr(name, ':', name_size);
-    size_t size = colon ? (size_t)(colon - name) : 0;
-
-    return size < DIBS__METRICS_GROUP_NAME_MAX ? size : DIBS__METRICS_GROUP_NAME_MAX - 1;
-}
-
 /*
  * Fills the place, unless another thread has filled it first. NULL: no memory, or there is no room for another group.
  */
@@ -85,7 +77,9 @@ static struct dibs__metrics_group *add_group(struct dibs__metrics *metrics, unsi
 
 struct dibs__metrics_group *dibs__metrics_group(struct dibs__metrics *metrics, const char *name, size_t name_size)
 {
-    size_t size = group_name_size(name, name_size);
+    const char *colon = memchr(name, ':', name_size);
+    size_t whole = colon ? (size_t)(colon - name) : 0;
+    size_t size = whole < DIBS__METRICS_GROUP_NAME_MAX ? whole : DIBS__METRICS_GROUP_NAME_MAX - 1;
     unsigned place = (unsigned)dibs__hash(name, size) & (PLACES - 1);
 
     for (;; place = (place + 1) & (PLACES - 1)) { /* this ends, because at least half of the places are empty */

@@ -121,35 +121,24 @@ static dibs_status end_wait(const struct dibs__cells *cells, struct dibs__waiter
     return atomic_load(cells->closing) ? DIBS_CLOSED : what_is_known(cell, waiter);
 }
 
-/* Locks the shard. False: the caller must wait. True: *status says what the caller got, or why it got nothing. */
-static bool take_or_fail(struct dibs__cells *cells, struct dibs__waiter *waiter, struct dibs__shard **shard,
-                         dibs_status *status) DIBS__ACQUIRES(dibs__shard_mutex)
+bool dibs__turn_begin(struct dibs__cells *cells, struct dibs__waiter *waiter, dibs_status *status)
 {
+    struct dibs__shard *shard;
+    bool ended = true;
+
     DIBS__REQUIRE(waiter->name_size > 0);
     waiter->kind = DIBS__TURN_TO_ASK;
     waiter->lease = waiter->unfit = NULL;
     dibs__outage_set(&waiter->outage, NULL);
     waiter->keeps = waiter->retaken = waiter->tells = false;
-    *status = DIBS_OK;
-    waiter->cell = dibs__cells_lock_or_add(cells, waiter->name, waiter->name_size, shard);
+    waiter->cell = dibs__cells_lock_or_add(cells, waiter->name, waiter->name_size, &shard);
     if (!waiter->cell) {
         *status = DIBS_NO_MEMORY;
-        return true;
-    }
-    if (take_at_once(cells, waiter->cell, waiter))
-        return true;
-    if (!waiter->one_try || !is_known(waiter->cell))
-        return false;
-    *status = what_is_known(waiter->cell, waiter);
-    return true;
-}
-
-bool dibs__turn_begin(struct dibs__cells *cells, struct dibs__waiter *waiter, dibs_status *status)
-{
-    struct dibs__shard *shard;
-    bool ended = take_or_fail(cells, waiter, &shard, status);
-
-    if (!ended) {
+    } else if (take_at_once(cells, waiter->cell, waiter)) {
+        *status = DIBS_OK;
+    } else if (waiter->one_try && is_known(waiter->cell)) {
+        *status = what_is_known(waiter->cell, waiter);
+    } else {
         enter(waiter->cell, waiter, dibs__now(cells->clock));
         ended = is_over(cells, waiter->cell, waiter);
         if (ended)
