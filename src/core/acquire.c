@@ -87,30 +87,18 @@ static dibs_status for_lack_of_replicas(struct dibs__acquire *acquire, dibs_stat
 
 /* ------------------------------------------------------------------- one ask */
 
-/* The acquire must have an attempt. */
-static struct dibs__asker *asker_of(const struct dibs__acquire *acquire)
-{
-    DIBS__REQUIRE(acquire->lease && acquire->lease->asker);
-    return acquire->lease->asker;
-}
-
-/* Whether another thread asked for this attempt and left the answer here, other than a grant that is over. */
-static bool has_answer(const struct dibs__acquire *acquire)
-{
-    const struct dibs__asker *asker = asker_of(acquire);
-
-    return asker->answered &&
-           (asker->status != DIBS_OK ||
-            dibs__core_now(acquire->core) < dibs__lease_deadline(asker->attempt.proof, acquire->lease->asked_ms));
-}
-
 /* Sets up the next ask and its deadline. */
 static void prepare_ask(struct dibs__acquire *acquire)
 {
-    struct dibs__asker *asker = asker_of(acquire);
+    struct dibs__asker *asker = acquire->lease->asker;
     int64_t now = dibs__core_now(acquire->core);
     /* All asks of one try share one command timeout, even while the try waits for a keeper. */
     bool one_try = acquire->wish.wait_ms == 0;
+
+    /* Another thread asked for this attempt and left a grant here whose lease is over. */
+    if (asker->answered && asker->status == DIBS_OK &&
+        now >= dibs__lease_deadline(asker->attempt.proof, acquire->lease->asked_ms))
+        asker->answered = false;
     int64_t deadline =
         one_try ? acquire->try_until : dibs__after_ms(now, acquire->core->config.settings->command_timeout_ms);
 
@@ -127,7 +115,7 @@ static void prepare_ask(struct dibs__acquire *acquire)
 static dibs_status finish_ask(struct dibs__acquire *acquire)
 {
     struct dibs__store *store = acquire->core->store;
-    struct dibs__asker *asker = asker_of(acquire);
+    struct dibs__asker *asker = acquire->lease->asker;
     const struct dibs__answer *answer = &asker->answer;
 
     if (asker->answered) {
@@ -150,7 +138,7 @@ static bool begin_lease(struct dibs__acquire *acquire, uint64_t fence, uint32_t 
 {
     struct dibs__core *core = acquire->core;
     struct dibs__lease *lease = acquire->lease;
-    struct dibs__attempt *attempt = &asker_of(acquire)->attempt;
+    struct dibs__attempt *attempt = &acquire->lease->asker->attempt;
     int64_t now = dibs__core_now(core), proof = attempt->proof;
     int64_t deadline = dibs__lease_deadline(proof, lease->asked_ms);
 
@@ -171,9 +159,9 @@ static dibs_status take_grant(struct dibs__acquire *acquire)
 {
     struct dibs__core *core = acquire->core;
 
-    if (begin_lease(acquire, asker_of(acquire)->answer.fence, asker_of(acquire)->answer.step))
+    if (begin_lease(acquire, acquire->lease->asker->answer.fence, acquire->lease->asker->answer.step))
         return DIBS_OK;
-    core->store->ops->conclude(core->store, &asker_of(acquire)->attempt, false);
+    core->store->ops->conclude(core->store, &acquire->lease->asker->attempt, false);
     dibs__attempt_renew_token(core, acquire->cell, acquire->lease);
     return dibs__error_set(acquire->error, DIBS_UNAVAILABLE, "the grant came when its lease of %u ms had ended",
                            acquire->wish.lease_ms);
@@ -182,7 +170,7 @@ static dibs_status take_grant(struct dibs__acquire *acquire)
 /* A pushed grant is valid if it names the last ask and its lease still lasts. Otherwise the store must be asked. */
 static bool take_push(struct dibs__acquire *acquire, const struct dibs__push *push)
 {
-    if (push->fence == 0 || push->confirm || push->number != asker_of(acquire)->attempt.number ||
+    if (push->fence == 0 || push->confirm || push->number != acquire->lease->asker->attempt.number ||
         !begin_lease(acquire, push->fence, 0))
         return false;
     dibs__count(&acquire->core->stats.granted);
@@ -195,9 +183,9 @@ static bool ride_out(struct dibs__acquire *acquire, int64_t *until)
     int64_t now = dibs__core_now(acquire->core);
 
     /* The process was stopped, which is no outage. */
-    if (now > dibs__after_ms(asker_of(acquire)->ask.deadline, SUSPENDED_MS))
+    if (now > dibs__after_ms(acquire->lease->asker->ask.deadline, SUSPENDED_MS))
         dibs__outage_budget_renew(&acquire->budget, now);
-    if (dibs__outage_budget_is_over(&acquire->budget, acquire->error, &asker_of(acquire)->answer, now)) {
+    if (dibs__outage_budget_is_over(&acquire->budget, acquire->error, &acquire->lease->asker->answer, now)) {
         acquire->learned = DIBS__LEARNED_OUTAGE;
         return false;
     }
@@ -214,7 +202,7 @@ static bool will_be_notified(struct dibs__acquire *acquire)
 {
     struct dibs__store *store = acquire->core->store;
 
-    if (asker_of(acquire)->answer.told_ms == 0 || !store->ops->tell_when_free)
+    if (acquire->lease->asker->answer.told_ms == 0 || !store->ops->tell_when_free)
         return false;
     if (dibs__asker_expect_change(acquire->cell, acquire->lease))
         acquire->tell_epoch = 0;
@@ -242,7 +230,7 @@ static void count_wait(struct dibs__acquire *acquire)
 /* The lock is taken: returns until when to sleep before the next ask. */
 static int64_t wait_for_release(struct dibs__acquire *acquire)
 {
-    const struct dibs__answer *answer = &asker_of(acquire)->answer;
+    const struct dibs__answer *answer = &acquire->lease->asker->answer;
 
     count_wait(acquire);
     dibs__outage_budget_note_reply(&acquire->budget);
@@ -288,10 +276,10 @@ static enum dibs__acquire_state end(struct dibs__acquire *acquire, dibs_status s
  */
 static void note_recall(struct dibs__acquire *acquire)
 {
-    int64_t now = dibs__core_now(acquire->core), round_trip = now - asker_of(acquire)->attempt.proof;
+    int64_t now = dibs__core_now(acquire->core), round_trip = now - acquire->lease->asker->attempt.proof;
     int64_t until = dibs__after_ms(now, DIBS__RECALL_MS) + round_trip;
 
-    acquire->recalled = asker_of(acquire)->answer.why == DIBS__WHY_KEPT;
+    acquire->recalled = acquire->lease->asker->answer.why == DIBS__WHY_KEPT;
     if (!acquire->recalled || acquire->wait_until > 0 || acquire->never_rests || now + round_trip >= acquire->try_until)
         return;
     acquire->wait_until = dibs__earlier(until, acquire->try_until);
@@ -307,7 +295,7 @@ static enum dibs__acquire_state after_ask(struct dibs__acquire *acquire, dibs_st
         if (status == DIBS_OK)
             return end(acquire, status);
         /* The lease is shorter than the round trip, which is treated like grants that are taken back. */
-        asker_of(acquire)->answer.why = DIBS__WHY_TOO_FEW_REPLICAS;
+        acquire->lease->asker->answer.why = DIBS__WHY_TOO_FEW_REPLICAS;
     }
     if (acquire->cancelled)
         return end(acquire, cancelled(acquire));
@@ -362,23 +350,6 @@ static void drop_attempt(struct dibs__acquire *acquire)
     dibs__lease_unref(lease);
 }
 
-/* Ends the attempt. Returns the status of the acquire. */
-static dibs_status end_attempt(struct dibs__acquire *acquire, dibs_status status)
-{
-    if (status == DIBS_OK) {
-        dibs__turn_granted(acquire->core->cells, acquire->lease);
-        return DIBS_OK;
-    }
-    /* An acquire that ran out of time or was cancelled leaves its place in the store's queue to the next one here. */
-    bool goes_on = (status == DIBS_TIMEOUT || status == DIBS_CANCELLED) && asker_of(acquire)->attempt.in_store;
-    status = for_lack_of_replicas(acquire, status);
-    if (acquire->cell && give_up(acquire, goes_on))
-        dibs__lease_unref(acquire->lease);
-    else
-        drop_attempt(acquire);
-    return status;
-}
-
 void dibs__acquire_hold(const struct dibs__acquire *acquire, struct dibs__holds *holds)
 {
     dibs__metrics_count(acquire->group, DIBS__METRICS_WAIT, acquire->acquired_at - acquire->began);
@@ -408,17 +379,18 @@ static enum dibs__acquire_state ended(struct dibs__acquire *acquire, dibs_status
 /* The acquire must have an attempt. */
 static enum dibs__acquire_state end(struct dibs__acquire *acquire, dibs_status status)
 {
-    return ended(acquire, end_attempt(acquire, status));
-}
-
-static struct dibs__lease *new_attempt(const struct dibs__acquire *acquire)
-{
-    struct dibs__lease *lease = dibs__attempt_new(acquire->core, acquire->name, acquire->name_size, acquire->group,
-                                                  &acquire->wish, acquire->waiter.keeps);
-
-    if (lease && acquire->known)
-        lease->asker->attempt.store_state = *acquire->known;
-    return lease;
+    if (status == DIBS_OK) {
+        dibs__turn_granted(acquire->core->cells, acquire->lease);
+        return ended(acquire, DIBS_OK);
+    }
+    /* An acquire that ran out of time or was cancelled leaves its place in the store's queue to the next one here. */
+    bool goes_on = (status == DIBS_TIMEOUT || status == DIBS_CANCELLED) && acquire->lease->asker->attempt.in_store;
+    status = for_lack_of_replicas(acquire, status);
+    if (acquire->cell && give_up(acquire, goes_on))
+        dibs__lease_unref(acquire->lease);
+    else
+        drop_attempt(acquire);
+    return ended(acquire, status);
 }
 
 /* Begins an attempt, unless another acquire began one that this one goes on with. */
@@ -426,8 +398,11 @@ static enum dibs__acquire_state begin_to_ask(struct dibs__acquire *acquire)
 {
     if (acquire->lease)
         return DIBS__ACQUIRE_ASKS;
-    acquire->lease = new_attempt(acquire);
+    acquire->lease = dibs__attempt_new(acquire->core, acquire->name, acquire->name_size, acquire->group, &acquire->wish,
+                                       acquire->waiter.keeps);
     if (acquire->lease) {
+        if (acquire->known)
+            acquire->lease->asker->attempt.store_state = *acquire->known;
         acquire->cell = dibs__asker_begin(acquire->core->cells, acquire->lease);
         return acquire->cell ? DIBS__ACQUIRE_ASKS : end(acquire, no_memory(acquire));
     }
@@ -528,19 +503,6 @@ void dibs__acquire_init(struct dibs__acquire *acquire, struct dibs__core *core, 
     DIBS__PROBE(acquire__start, name, wait_ms);
 }
 
-static void prepare_turn(struct dibs__acquire *acquire)
-{
-    struct dibs__waiter *waiter = &acquire->waiter;
-
-    waiter->name = acquire->name;
-    waiter->name_size = acquire->name_size;
-    waiter->wish = acquire->wish;
-    waiter->one_try = acquire->wait_until == 0;
-    waiter->deadline = acquire->wait_until > 0 ? acquire->wait_until : acquire->try_until;
-    waiter->budget = dibs__outage_budget_until(&acquire->budget);
-    waiter->told = acquire->wait_event.tell ? &acquire->wait_event : NULL;
-}
-
 static enum dibs__acquire_state begin_turn(struct dibs__acquire *acquire)
 {
     dibs_status status;
@@ -557,11 +519,19 @@ static enum dibs__acquire_state begin_turn(struct dibs__acquire *acquire)
 
 enum dibs__acquire_state dibs__acquire_start(struct dibs__acquire *acquire)
 {
+    struct dibs__waiter *waiter = &acquire->waiter;
+
     if (acquire->wish.flags & (DIBS_FAIR | DIBS_SHARED)) { /* it has its own place in the store's queue */
         dibs__keeper_give_back_name(acquire->core, acquire->name, acquire->name_size);
         return begin_to_ask(acquire);
     }
-    prepare_turn(acquire);
+    waiter->name = acquire->name;
+    waiter->name_size = acquire->name_size;
+    waiter->wish = acquire->wish;
+    waiter->one_try = acquire->wait_until == 0;
+    waiter->deadline = acquire->wait_until > 0 ? acquire->wait_until : acquire->try_until;
+    waiter->budget = dibs__outage_budget_until(&acquire->budget);
+    waiter->told = acquire->wait_event.tell ? &acquire->wait_event : NULL;
     return begin_turn(acquire);
 }
 
@@ -587,8 +557,6 @@ static enum dibs__acquire_state ask_or_end(struct dibs__acquire *acquire)
         return end(acquire, cancelled(acquire));
     if (atomic_load(acquire->core->config.closing))
         return end(acquire, closed(acquire));
-    if (!has_answer(acquire))
-        asker_of(acquire)->answered = false;
     prepare_ask(acquire);
     return DIBS__ACQUIRE_ASKS;
 }
@@ -597,26 +565,28 @@ enum dibs__acquire_state dibs__acquire_ask(struct dibs__acquire *acquire)
 {
     enum dibs__acquire_state state = ask_or_end(acquire);
 
-    if (state == DIBS__ACQUIRE_ASKS && !asker_of(acquire)->answered)
-        acquire->core->store->ops->begin(acquire->core->store, &asker_of(acquire)->ask);
+    if (state == DIBS__ACQUIRE_ASKS && !acquire->lease->asker->answered)
+        acquire->core->store->ops->begin(acquire->core->store, &acquire->lease->asker->ask);
     return state;
 }
 
 bool dibs__acquire_await(struct dibs__acquire *acquire, const struct dibs__waiting *waiting)
 {
-    return asker_of(acquire)->answered || dibs__op_await(acquire->core->store, &asker_of(acquire)->ask, waiting);
+    return acquire->lease->asker->answered ||
+           dibs__op_await(acquire->core->store, &acquire->lease->asker->ask, waiting);
 }
 
 bool dibs__acquire_watch(struct dibs__acquire *acquire, struct dibs__wait *wait)
 {
-    return !asker_of(acquire)->answered && dibs__op_watch(acquire->core->store, &asker_of(acquire)->ask, wait);
+    return !acquire->lease->asker->answered && dibs__op_watch(acquire->core->store, &acquire->lease->asker->ask, wait);
 }
 
 bool dibs__acquire_is_sent(struct dibs__acquire *acquire)
 {
     struct dibs__store *store = acquire->core->store;
 
-    return asker_of(acquire)->answered || dibs__op_was_sent(store->ops->progress(store, &asker_of(acquire)->ask, NULL));
+    return acquire->lease->asker->answered ||
+           dibs__op_was_sent(store->ops->progress(store, &acquire->lease->asker->ask, NULL));
 }
 
 /*
@@ -626,14 +596,14 @@ bool dibs__acquire_is_sent(struct dibs__acquire *acquire)
  */
 static struct dibs__push sleep_before_answer(struct dibs__acquire *acquire)
 {
-    const struct dibs__asker *asker = asker_of(acquire);
+    const struct dibs__asker *asker = acquire->lease->asker;
     struct dibs__store *store = acquire->core->store;
     const struct dibs__push nothing = {.fence = 0};
 
     if (!asker->behind || asker->attempt.number > 0 || !asker->attempt.wait || !store->answers_keep ||
         acquire->wait_event.tell)
         return nothing;
-    store->ops->begin(store, &asker_of(acquire)->ask);
+    store->ops->begin(store, &acquire->lease->asker->ask);
     if (!dibs__acquire_is_sent(acquire))
         return nothing;
     begin_rest(acquire, dibs__after_ms(dibs__core_now(acquire->core), ANSWER_KEEPS_MS));
@@ -672,26 +642,24 @@ enum dibs__acquire_state dibs__acquire_rest(struct dibs__acquire *acquire, int64
 
 /* ------------------------------------------------------- by the calling thread */
 
-static enum dibs__acquire_state step(struct dibs__acquire *acquire, enum dibs__acquire_state state)
-{
-    struct dibs__push push;
-
-    if (state == DIBS__ACQUIRE_ASKS)
-        return ask_or_end(acquire) == DIBS__ACQUIRE_ENDED ? DIBS__ACQUIRE_ENDED : dibs__acquire_finish(acquire);
-    if (state == DIBS__ACQUIRE_WAITS) {
-        dibs__turn_sleep(acquire->core->cells, &acquire->waiter);
-        return dibs__acquire_look(acquire);
-    }
-    push = sleep_out_rest(acquire);
-    return after_rest(acquire, &push);
-}
-
 void dibs__acquire_run(struct dibs__acquire *acquire)
 {
     enum dibs__acquire_state state = dibs__acquire_start(acquire);
+    struct dibs__push push;
 
-    while (state != DIBS__ACQUIRE_ENDED)
-        state = step(acquire, state);
+    while (state != DIBS__ACQUIRE_ENDED) {
+        if (state == DIBS__ACQUIRE_ASKS) {
+            state = ask_or_end(acquire);
+            if (state == DIBS__ACQUIRE_ASKS)
+                state = dibs__acquire_finish(acquire);
+        } else if (state == DIBS__ACQUIRE_WAITS) {
+            dibs__turn_sleep(acquire->core->cells, &acquire->waiter);
+            state = dibs__acquire_look(acquire);
+        } else {
+            push = sleep_out_rest(acquire);
+            state = after_rest(acquire, &push);
+        }
+    }
 }
 
 dibs_status dibs__acquire(struct dibs__core *core, const char *name, size_t name_size, const struct dibs__wish *wish,
