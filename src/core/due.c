@@ -15,30 +15,14 @@ struct dibs__lease *dibs__due_leader(const struct dibs__due *due, const struct d
     return lease_of(after ? dibs__heap_other(&after->renewal_state.node) : due->leaders.first);
 }
 
-/* The lease, which is in no group, joins that of `beside`, or becomes a group by itself. */
-static void join(struct dibs__due *due, struct dibs__lease *lease, int64_t when, struct dibs__lease *beside)
-    DIBS__REQUIRES(dibs__renewals_mutex)
-{
-    lease->renewal_state.grouped = true;
-    lease->renewal_state.node.due = when;
-    if (beside && dibs__due_has(beside) && beside->renewal_state.node.due == when) {
-        lease->renewal_state.previous = beside;
-        lease->renewal_state.next = beside->renewal_state.next;
-        beside->renewal_state.next->renewal_state.previous = lease;
-        beside->renewal_state.next = lease;
-        return;
-    }
-    lease->renewal_state.next = lease->renewal_state.previous = lease;
-    dibs__heap_add(&due->leaders, &lease->renewal_state.node);
-    due->last = lease;
-}
-
-/* The lease leaves its group. If it was the leader, the next lease of the group becomes the leader. */
-static void leave(struct dibs__due *due, struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
+/* If the lease was the leader of its group, the next lease of the group becomes the leader. */
+void dibs__due_remove(struct dibs__due *due, struct dibs__lease *lease)
 {
     struct dibs__lease *next = lease->renewal_state.next, *previous = lease->renewal_state.previous;
     struct dibs__heap_node *node = &lease->renewal_state.node;
 
+    DIBS__REQUIRE(dibs__due_has(lease) && due->count > 0);
+    due->count--;
     lease->renewal_state.grouped = false;
     next->renewal_state.previous = previous;
     previous->renewal_state.next = next;
@@ -52,27 +36,26 @@ static void leave(struct dibs__due *due, struct dibs__lease *lease) DIBS__REQUIR
         due->last = next != lease ? next : dibs__due_first(due);
 }
 
-void dibs__due_add(struct dibs__due *due, struct dibs__lease *lease, int64_t when, struct dibs__lease *beside)
+void dibs__due_set(struct dibs__due *due, struct dibs__lease *lease, int64_t when, struct dibs__lease *beside)
 {
-    DIBS__REQUIRE(!dibs__due_has(lease));
-    due->count++;
-    join(due, lease, when, beside);
-}
-
-void dibs__due_move(struct dibs__due *due, struct dibs__lease *lease, int64_t when, struct dibs__lease *beside)
-{
-    DIBS__REQUIRE(dibs__due_has(lease) && beside != lease);
+    DIBS__REQUIRE(when < DIBS__NEVER && beside != lease);
     if (when == dibs__due_at(lease))
         return;
-    leave(due, lease);
-    join(due, lease, when, beside);
-}
-
-void dibs__due_remove(struct dibs__due *due, struct dibs__lease *lease)
-{
-    DIBS__REQUIRE(dibs__due_has(lease) && due->count > 0);
-    due->count--;
-    leave(due, lease);
+    if (dibs__due_has(lease))
+        dibs__due_remove(due, lease);
+    due->count++;
+    lease->renewal_state.grouped = true;
+    lease->renewal_state.node.due = when;
+    if (when == dibs__due_at(beside)) {
+        lease->renewal_state.previous = beside;
+        lease->renewal_state.next = beside->renewal_state.next;
+        beside->renewal_state.next->renewal_state.previous = lease;
+        beside->renewal_state.next = lease;
+        return;
+    }
+    lease->renewal_state.next = lease->renewal_state.previous = lease;
+    dibs__heap_add(&due->leaders, &lease->renewal_state.node);
+    due->last = lease;
 }
 
 struct dibs__lease *dibs__due_take_all(struct dibs__due *due)

@@ -32,14 +32,11 @@ static inline int64_t dibs__due_at(const struct dibs__lease *lease) DIBS__REQUIR
 }
 
 /*
- * Takes no reference: the caller's must last until the lease is removed. beside: a lease that is kept alive and may be
- * due at the same time, in which case both are in one group; NULL: none is known.
+ * The lease is kept alive from now on, and is due at that time, which is not DIBS__NEVER. Takes no reference: the
+ * caller's must last until the lease is removed. beside: another lease that may be due at the same time, in which case
+ * both are in one group; NULL: none is known.
  */
-void dibs__due_add(struct dibs__due *due, struct dibs__lease *lease, int64_t when, struct dibs__lease *beside)
-    DIBS__REQUIRES(dibs__renewals_mutex);
-
-/* The lease, which is kept alive, becomes due at that time. beside: another lease, as for dibs__due_add. */
-void dibs__due_move(struct dibs__due *due, struct dibs__lease *lease, int64_t when, struct dibs__lease *beside)
+void dibs__due_set(struct dibs__due *due, struct dibs__lease *lease, int64_t when, struct dibs__lease *beside)
     DIBS__REQUIRES(dibs__renewals_mutex);
 
 /* The lease must be one that is kept alive. */

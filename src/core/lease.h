@@ -73,9 +73,7 @@ struct dibs__asker {
 /* What a lease needs only if it is extended, or shortened while it is kept. Guarded by the renewals' mutex. */
 struct dibs__extending {
     struct dibs__extension extension;
-    uint32_t pending_extension_ms; /* an extension that was never answered may still arrive and cut the lease to this
-                                      length; 0: there is none */
-    struct dibs__extension_store_state pending_extension; /* the store's own */
+    struct dibs__extension_store_state pending_extension; /* the store's own; of renewal_state.pending_extension_ms */
 };
 
 /* What keeps a lease alive after its grant (renewal_state.h, renewal.h). */
@@ -86,8 +84,9 @@ struct dibs__renewal_state {
     bool in_flight;     /* a request that renews or looks at the lease is on its way */
     bool changed;       /* the store reported a change while a request was in flight: another request must follow */
     bool paced; /* counted in `paced` of the renewals, among the leases that wait to be looked at because of a change */
-    uint32_t lease_ms; /* the length of the lease from the next renewal on */
     bool grouped;      /* the lease is kept alive, in a group of leases that are due together (due.h) */
+    uint32_t lease_ms; /* the length of the lease from the next renewal on */
+    uint32_t renew_ms; /* the longest time until the next renewal; 0: a third of the lease */
     struct dibs__lease *next, *previous; /* in the ring of its group */
     struct dibs__heap_node node;         /* when to look at the lease next; in the heap: the leaders of groups */
     int64_t renew_at;                    /* when to send the next renewal */
@@ -97,8 +96,10 @@ struct dibs__renewal_state {
     int64_t risk_at;  /* when to tell that the lease is at risk */
     int64_t kept_at;  /* when to look whether anybody uses the lease (kept.h) */
     uint32_t kept_ms; /* the length of the lease while it is kept; 0: lease_ms */
-    enum dibs__use use;                         /* how the lease is used, as the renewals were last told */
-    enum dibs__use known_use;                   /* what the store knows of it */
+    enum dibs__use use;            /* how the lease is used, as the renewals were last told */
+    enum dibs__use known_use;      /* what the store knows of it */
+    uint32_t pending_extension_ms; /* an extension that was never answered may still arrive and cut the lease to this
+                                      length; 0: there is none */
     struct dibs__lease_store_state store_state; /* the store's own */
     struct dibs__extending *extending;          /* NULL: the lease was never extended or kept */
 };

@@ -92,23 +92,16 @@ static void take_out(struct dibs__renewals *r, struct dibs__lease *lease) DIBS__
     dibs__count_more(&r->config.stats->retaken, atomic_load_explicit(&lease->keeping.retaken, memory_order_relaxed));
 }
 
-/* Called when the lease may be due at another time. beside: the lease before it in its batch, or NULL. */
-static void reschedule(struct dibs__renewals *r, struct dibs__lease *lease, struct dibs__lease *beside)
-    DIBS__REQUIRES(dibs__renewals_mutex)
-{
-    int64_t due = dibs__renewal_state_plan(lease, dibs__due_at(beside));
-
-    dibs__due_move(&r->due, lease, due, beside);
-    dibs__scheduler_wake_by(r->config.scheduler, due);
-}
-
-/* Keeps the lease alive from now on. other: when another lease is due (dibs__renewal_state_plan). */
+/*
+ * Called when the lease begins to be kept alive, or may be due at another time. beside: the lease before it in its
+ * batch, or NULL. other: when another lease is due (dibs__renewal_state_plan).
+ */
 static void schedule(struct dibs__renewals *r, struct dibs__lease *lease, struct dibs__lease *beside, int64_t other)
     DIBS__REQUIRES(dibs__renewals_mutex)
 {
     int64_t due = dibs__renewal_state_plan(lease, other);
 
-    dibs__due_add(&r->due, lease, due, beside);
+    dibs__due_set(&r->due, lease, due, beside);
     dibs__scheduler_wake_by(r->config.scheduler, due);
 }
 
@@ -195,7 +188,7 @@ void dibs__renewals_use_changed(struct dibs__renewals *r, struct dibs__lease *le
         if (!lease->renewal_state.extending)
             lease->renewal_state.extending = calloc(1, sizeof *lease->renewal_state.extending);
         dibs__renewal_state_use_changed(lease, r->config.kept_ms);
-        reschedule(r, lease, NULL);
+        schedule(r, lease, NULL, DIBS__NEVER);
     }
     dibs__renewals_mutex_unlock(&r->mutex);
 }
@@ -238,7 +231,7 @@ static dibs_status extend(struct dibs__renewals *r, struct dibs__lease *lease, u
     if (lease_ms > atomic_load_explicit(&lease->extended_ms, memory_order_relaxed))
         atomic_store_explicit(&lease->extended_ms, lease_ms, memory_order_relaxed);
     lease->renewal_state.renew_at = 0;
-    reschedule(r, lease, NULL);
+    schedule(r, lease, NULL, DIBS__NEVER);
     if (wait_for_extension(r, lease, deadline))
         return lease->renewal_state.extending->extension.status;
     dibs__renewal_state_leave_extension(lease);
@@ -292,7 +285,7 @@ static void take_watch(struct dibs__renewals *r, const struct dibs__renewal *ite
         dibs__renewal_state_hint(lease, now);
     else if (r->watching == WATCHING_ON || no_memory)
         lease->renewal_state.watch_at = dibs__after_ms(now, WATCH_AGAIN_MS);
-    reschedule(r, lease, NULL);
+    schedule(r, lease, NULL, DIBS__NEVER);
 }
 
 /* `done` of a batch of locks to watch. */
@@ -349,7 +342,7 @@ void dibs__renewals_hint(struct dibs__renewals *r, struct dibs__lease *lease)
         each(r, hint);
     } else if (dibs__due_has(lease)) {
         hint(r, lease, dibs__now(r->config.clock));
-        reschedule(r, lease, NULL);
+        schedule(r, lease, NULL, DIBS__NEVER);
     }
     dibs__renewals_mutex_unlock(&r->mutex);
 }
@@ -432,7 +425,7 @@ static bool add_to_batch(struct dibs__renewals *r, struct round *round, struct d
     if (!item)
         return false;
     unpace(r, lease);
-    dibs__renewal_state_send(lease, token, item, now, r->config.renew_ms);
+    dibs__renewal_state_send(lease, token, item, now);
     return true;
 }
 
@@ -468,10 +461,10 @@ static struct dibs__lease *last_of(const struct round *round)
 }
 
 /* Whether to look at the lease now. A lease that is due a little later goes along with what is sent anyway. */
-static bool is_due(const struct dibs__renewals *r, const struct round *round, const struct dibs__lease *lease,
-                   int64_t now) DIBS__REQUIRES(dibs__renewals_mutex)
+static bool is_due(const struct round *round, const struct dibs__lease *lease, int64_t now)
+    DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    return dibs__due_at(lease) <= now || (round->sent && dibs__renewal_state_is_due(lease, now, r->config.renew_ms));
+    return dibs__due_at(lease) <= now || (round->sent && dibs__renewal_state_is_due(lease, now));
 }
 
 /* The lease is due: sorts it into the round. */
@@ -495,11 +488,11 @@ static void look_at(struct dibs__renewals *r, struct round *round, struct dibs__
         dibs__lease_ref(lease);
         add_notice(round, lease, KEPT);
     }
-    if (dibs__renewal_state_is_due(lease, now, r->config.renew_ms) && !add_to_batch(r, round, lease, now))
+    if (dibs__renewal_state_is_due(lease, now) && !add_to_batch(r, round, lease, now))
         dibs__renewal_state_put_off(lease, now);
     if (dibs__renewal_state_is_to_watch(lease, now))
         add_to_watch(r, round, lease, now);
-    reschedule(r, lease, beside);
+    schedule(r, lease, beside, dibs__due_at(beside));
 }
 
 /* Takes the leases that are due, at most as many as a round holds. */
@@ -513,7 +506,7 @@ static void collect(struct dibs__renewals *r, struct round *round)
     dibs__renewals_mutex_lock(&r->mutex);
     for (size_t i = 0; i < DIBS__BATCH_MAX; i++) {
         lease = dibs__due_first(&r->due);
-        if (!lease || !is_due(r, round, lease, now))
+        if (!lease || !is_due(round, lease, now))
             break;
         look_at(r, round, lease, now);
     }
@@ -595,11 +588,10 @@ static bool take_result(struct dibs__renewals *r, struct landing *landing, const
             DIBS__PROBE(renew, lease->name, item->lease_ms);
         if (!item->extension && !item->look)
             *(item->result == DIBS__RENEWED ? &landing->renewed : &landing->failed) += 1;
-        if (dibs__renewal_state_take_result(lease, item, landing->batch->proof, landing->error->status, landing->now,
-                                            r->config.renew_ms))
+        if (dibs__renewal_state_take_result(lease, item, landing->batch->proof, landing->error->status, landing->now))
             pthread_cond_broadcast(&r->changed);
     }
-    reschedule(r, lease, landing->beside);
+    schedule(r, lease, landing->beside, dibs__due_at(landing->beside));
     landing->beside = lease;
     return false;
 }

@@ -9,10 +9,10 @@
 /* -------------------------------------------------------------------- times */
 
 /* The time from a grant or renewal until the next renewal is sent. */
-static int64_t period(uint32_t renew_ms, uint32_t lease_ms)
+static int64_t period(const struct dibs__lease *lease, uint32_t lease_ms) DIBS__REQUIRES(dibs__renewals_mutex)
 {
     int64_t third = lease_ms * DIBS__NS_PER_MS / 3;
-    int64_t wanted = renew_ms * DIBS__NS_PER_MS;
+    int64_t wanted = lease->renewal_state.renew_ms * DIBS__NS_PER_MS;
 
     return wanted > 0 && wanted < third ? wanted : third;
 }
@@ -31,11 +31,6 @@ static uint32_t sure_ms(uint32_t lease_ms, uint32_t pending_extension_ms)
     return pending_extension_ms > 0 && pending_extension_ms < lease_ms ? pending_extension_ms : lease_ms;
 }
 
-static uint32_t pending_extension_ms_of(const struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
-{
-    return lease->renewal_state.extending ? lease->renewal_state.extending->pending_extension_ms : 0;
-}
-
 /* Whether the store must still be told of the use of a lease that may be kept, or must make more fences sure. */
 static bool is_to_tell(const struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
 {
@@ -52,7 +47,7 @@ static uint32_t length_of(const struct dibs__lease *lease) DIBS__REQUIRES(dibs__
 /* The part of it that is sure. */
 static uint32_t sure_length_of(const struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    return sure_ms(length_of(lease), pending_extension_ms_of(lease));
+    return sure_ms(length_of(lease), lease->renewal_state.pending_extension_ms);
 }
 
 /* Whether the next renewal of the lease will be an extension. */
@@ -71,11 +66,11 @@ static int64_t retry_at(const struct dibs__lease *lease, int64_t now) DIBS__REQU
 }
 
 /* The lease was confirmed by a request that was about to be sent at proof. */
-static void set_times(struct dibs__lease *lease, int64_t proof, uint32_t renew_ms) DIBS__REQUIRES(dibs__renewals_mutex)
+static void set_times(struct dibs__lease *lease, int64_t proof) DIBS__REQUIRES(dibs__renewals_mutex)
 {
     uint32_t sure = sure_length_of(lease);
 
-    lease->renewal_state.renew_at = lease->fixed ? DIBS__NEVER : proof + period(renew_ms, sure);
+    lease->renewal_state.renew_at = lease->fixed ? DIBS__NEVER : proof + period(lease, sure);
     lease->renewal_state.risk_at = lease->fixed ? DIBS__NEVER : proof + sure * DIBS__NS_PER_MS / 2;
 }
 
@@ -84,11 +79,12 @@ void dibs__renewal_state_begin(struct dibs__lease *lease, uint32_t lease_ms, int
 {
     DIBS__REQUIRE(lease_ms > 0);
     lease->renewal_state.lease_ms = lease_ms;
+    lease->renewal_state.renew_ms = renew_ms;
     lease->renewal_state.store_state = *store_state;
     lease->renewal_state.look_at = lease->renewal_state.kept_at = DIBS__NEVER;
     lease->renewal_state.use = (enum dibs__use)atomic_load(&lease->keeping.use);
     lease->renewal_state.known_use = DIBS__USE_HELD;
-    set_times(lease, proof, renew_ms);
+    set_times(lease, proof);
 }
 
 void dibs__renewal_state_doubt(struct dibs__lease *lease)
@@ -160,22 +156,20 @@ bool dibs__renewal_state_is_to_watch(const struct dibs__lease *lease, int64_t no
     return !lease->renewal_state.in_flight && now >= lease->renewal_state.watch_at;
 }
 
-static bool is_to_renew(const struct dibs__lease *lease, int64_t now, uint32_t renew_ms)
-    DIBS__REQUIRES(dibs__renewals_mutex)
+static bool is_to_renew(const struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex)
 {
     int64_t renew_at = lease->renewal_state.renew_at;
 
     if (renew_at == DIBS__NEVER)
         return false;
     if (!lease->renewal_state.failed)
-        renew_at -= period(renew_ms, sure_length_of(lease)) / ALONG;
+        renew_at -= period(lease, sure_length_of(lease)) / ALONG;
     return now >= renew_at;
 }
 
-bool dibs__renewal_state_is_due(const struct dibs__lease *lease, int64_t now, uint32_t renew_ms)
+bool dibs__renewal_state_is_due(const struct dibs__lease *lease, int64_t now)
 {
-    return !lease->renewal_state.in_flight &&
-           (now >= lease->renewal_state.look_at || is_to_renew(lease, now, renew_ms));
+    return !lease->renewal_state.in_flight && (now >= lease->renewal_state.look_at || is_to_renew(lease, now));
 }
 
 /* ------------------------------------------------------------------- sending */
@@ -215,8 +209,7 @@ static void add_use(struct dibs__lease *lease, struct dibs__renewal *item) DIBS_
         item->fence += DIBS__RAISE;
 }
 
-void dibs__renewal_state_send(struct dibs__lease *lease, const char *token, struct dibs__renewal *item, int64_t now,
-                              uint32_t renew_ms)
+void dibs__renewal_state_send(struct dibs__lease *lease, const char *token, struct dibs__renewal *item, int64_t now)
 {
     bool extension = is_to_extend(lease);
     bool cuts = !extension && lease->renewal_state.kept_ms > 0 && lease->renewal_state.known_use != DIBS__USE_KEPT;
@@ -231,9 +224,9 @@ void dibs__renewal_state_send(struct dibs__lease *lease, const char *token, stru
                                    : length_of(lease),
         .extension = extension || cuts,
         .fixed = lease->fixed && !extension,
-        .look = lease->shared && !extension && !is_to_renew(lease, now, renew_ms),
+        .look = lease->shared && !extension && !is_to_renew(lease, now),
         .store_state = lease->renewal_state.store_state,
-        .pending_extension_ms = pending_extension_ms_of(lease),
+        .pending_extension_ms = lease->renewal_state.pending_extension_ms,
         .context = lease,
     };
     add_use(lease, item);
@@ -302,7 +295,7 @@ static bool end_extension(struct dibs__lease *lease, const struct dibs__renewal 
 
     if (!extending)
         return false;
-    extending->pending_extension_ms = item->pending_extension_ms;
+    lease->renewal_state.pending_extension_ms = item->pending_extension_ms;
     extending->pending_extension = item->pending_extension;
     status = item->status != DIBS_OK ? item->status : status;
     if (item->result == DIBS__UNANSWERED && (status == DIBS_UNAVAILABLE || status == DIBS_OK))
@@ -318,8 +311,8 @@ static bool end_extension(struct dibs__lease *lease, const struct dibs__renewal 
 }
 
 /* The lease was renewed by a request that was about to be sent at proof. */
-static void prolong(struct dibs__lease *lease, const struct dibs__renewal *item, int64_t proof, int64_t now,
-                    uint32_t renew_ms) DIBS__REQUIRES(dibs__renewals_mutex)
+static void prolong(struct dibs__lease *lease, const struct dibs__renewal *item, int64_t proof, int64_t now)
+    DIBS__REQUIRES(dibs__renewals_mutex)
 {
     uint32_t sure = sure_ms(item->lease_ms, item->pending_extension_ms);
     bool changed = lease->renewal_state.changed;
@@ -327,14 +320,13 @@ static void prolong(struct dibs__lease *lease, const struct dibs__renewal *item,
     lease->renewal_state.failed = lease->renewal_state.changed = false;
     if (item->extension || !lease->fixed)
         dibs__lease_move(lease, dibs__lease_deadline(proof, sure), false, now);
-    set_times(lease, proof, renew_ms);
+    set_times(lease, proof);
     if (changed)
         look_at_change(lease, 0);
     if (!is_to_extend(lease))
         return;
     if (item->extension && is_unsure(item)) { /* in time to keep what is sure, or once all of it is sure */
-        lease->renewal_state.renew_at =
-            dibs__earlier(dibs__after_ms(now, item->again_ms), proof + period(renew_ms, sure));
+        lease->renewal_state.renew_at = dibs__earlier(dibs__after_ms(now, item->again_ms), proof + period(lease, sure));
     } else {
         lease->renewal_state.renew_at = 0; /* the extension was asked for while this renewal was in flight */
     }
@@ -370,7 +362,7 @@ static void take_use(struct dibs__lease *lease, const struct dibs__renewal *item
 }
 
 bool dibs__renewal_state_take_result(struct dibs__lease *lease, const struct dibs__renewal *item, int64_t proof,
-                                     dibs_status status, int64_t now, uint32_t renew_ms)
+                                     dibs_status status, int64_t now)
 {
     DIBS__REQUIRE(!lease->renewal_state.in_flight && item->result != DIBS__GONE);
     if (item->look) {
@@ -382,7 +374,7 @@ bool dibs__renewal_state_take_result(struct dibs__lease *lease, const struct dib
     if (item->result == DIBS__RENEWED) {
         if (item->use != DIBS__USE_UNTOLD)
             take_use(lease, item);
-        prolong(lease, item, proof, now, renew_ms);
+        prolong(lease, item, proof, now);
         if (is_to_tell(lease))
             lease->renewal_state.renew_at = 0;
     } else {

@@ -44,15 +44,14 @@ bool dibs__renewal_state_is_to_watch(const struct dibs__lease *lease, int64_t no
  * Whether the lease, at which the renewals look, must be renewed now. This is so also a little before its time, so that
  * leases which are due close together cost one request.
  */
-bool dibs__renewal_state_is_due(const struct dibs__lease *lease, int64_t now, uint32_t renew_ms)
-    DIBS__REQUIRES(dibs__renewals_mutex);
+bool dibs__renewal_state_is_due(const struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex);
 
 /*
  * Fills in a request that renews the lease, and extends it if that was asked for. No request may be in flight. token:
  * the text of the token; the pointer is kept.
  */
-void dibs__renewal_state_send(struct dibs__lease *lease, const char *token, struct dibs__renewal *item, int64_t now,
-                              uint32_t renew_ms) DIBS__REQUIRES(dibs__renewals_mutex);
+void dibs__renewal_state_send(struct dibs__lease *lease, const char *token, struct dibs__renewal *item, int64_t now)
+    DIBS__REQUIRES(dibs__renewals_mutex);
 
 /* The request that was due could not be sent, for lack of memory: sets when to try again. */
 void dibs__renewal_state_put_off(struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex);
@@ -69,8 +68,7 @@ bool dibs__renewal_state_land(struct dibs__lease *lease, const struct dibs__rene
  * with `status`. True: an extension pends no longer, so threads that wait for that must look.
  */
 bool dibs__renewal_state_take_result(struct dibs__lease *lease, const struct dibs__renewal *item, int64_t proof,
-                                     dibs_status status, int64_t now, uint32_t renew_ms)
-    DIBS__REQUIRES(dibs__renewals_mutex);
+                                     dibs_status status, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex);
 
 /* The call that extends the lease no longer waits. */
 void dibs__renewal_state_leave_extension(struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex);

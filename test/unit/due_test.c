@@ -59,7 +59,7 @@ static size_t groups_of(const struct dibs__due *due)
 static void fill(struct dibs__due *due, unsigned *seed)
 {
     for (size_t i = 0; i < COUNT; i++)
-        dibs__due_add(due, leases[i], next(seed) % 1000, NULL);
+        dibs__due_set(due, leases[i], next(seed) % 1000, NULL);
 }
 
 TEST(the_earliest_comes_first)
@@ -83,7 +83,7 @@ TEST(a_lease_may_become_due_at_another_time)
     for (size_t i = 0; i < 4 * COUNT; i++) {
         struct dibs__lease *lease = i % 5 ? leases[next(&seed) % COUNT] : dibs__due_first(&due);
         int64_t when = next(&seed) % 1000;
-        dibs__due_move(&due, lease, when, NULL);
+        dibs__due_set(&due, lease, when, NULL);
         assert_true(dibs__due_at(lease) == when);
     }
     assert_int_equal(expect_order(&due), COUNT);
@@ -106,7 +106,7 @@ TEST(leases_due_together_are_one_group)
     struct dibs__due due = {.count = 0};
 
     for (size_t i = 0; i < COUNT; i++)
-        dibs__due_add(&due, leases[i], (int64_t)(i / 100), i > 0 ? leases[i - 1] : NULL);
+        dibs__due_set(&due, leases[i], (int64_t)(i / 100), i > 0 ? leases[i - 1] : NULL);
     assert_int_equal(groups_of(&due), COUNT / 100);
     for (size_t i = 0; i < COUNT; i++) {
         assert_ptr_equal(dibs__due_first(&due), leases[i]);
@@ -125,7 +125,7 @@ TEST(a_lease_may_go_from_group_to_group)
     for (size_t i = 0; i < 20 * COUNT; i++) {
         struct dibs__lease *lease = leases[next(&seed) % COUNT], *beside = leases[next(&seed) % COUNT];
         if (beside != lease)
-            dibs__due_move(&due, lease, i % 3 ? dibs__due_at(beside) : next(&seed) % 1000, beside);
+            dibs__due_set(&due, lease, i % 3 ? dibs__due_at(beside) : next(&seed) % 1000, beside);
         assert_true(dibs__due_has(due.last));
     }
     assert_in_range(groups_of(&due), 1, COUNT - 1);
@@ -146,7 +146,7 @@ TEST(all_leases_come_out_in_order_and_may_go_back)
         next_lease = lease->renewal_state.next;
         assert_true(lease->renewal_state.node.due >= last);
         last = lease->renewal_state.node.due;
-        dibs__due_add(&due, lease, last, NULL);
+        dibs__due_set(&due, lease, last, NULL);
     }
     assert_int_equal(count, COUNT);
     assert_int_equal(expect_order(&due), COUNT);

@@ -39,11 +39,11 @@ TEST(a_lease_that_is_looked_at_a_little_sooner_is_renewed_at_once)
     struct dibs__lease *lease = new_lease();
     int64_t due = GRANTED + 10 * SECOND, little = 10 * SECOND / 8;
 
-    assert_true(dibs__renewal_state_is_due(lease, due - little, 0));
-    assert_false(dibs__renewal_state_is_due(lease, due - little - 1, 0));
+    assert_true(dibs__renewal_state_is_due(lease, due - little));
+    assert_false(dibs__renewal_state_is_due(lease, due - little - 1));
     lease->renewal_state.failed = true; /* then it waits for its time */
-    assert_false(dibs__renewal_state_is_due(lease, due - 1, 0));
-    assert_true(dibs__renewal_state_is_due(lease, due, 0));
+    assert_false(dibs__renewal_state_is_due(lease, due - 1));
+    assert_true(dibs__renewal_state_is_due(lease, due));
     dibs__lease_unref(lease);
 }
 
@@ -65,8 +65,8 @@ static struct dibs__renewal renew(struct dibs__lease *lease, int64_t now)
 {
     struct dibs__renewal item;
 
-    assert_true(dibs__renewal_state_is_due(lease, now, 0));
-    dibs__renewal_state_send(lease, "token", &item, now, 0);
+    assert_true(dibs__renewal_state_is_due(lease, now));
+    dibs__renewal_state_send(lease, "token", &item, now);
     item.result = DIBS__RENEWED;
     return item;
 }
@@ -74,7 +74,7 @@ static struct dibs__renewal renew(struct dibs__lease *lease, int64_t now)
 static void land(struct dibs__lease *lease, const struct dibs__renewal *item, int64_t now)
 {
     dibs__renewal_state_land(lease, item);
-    dibs__renewal_state_take_result(lease, item, now, DIBS_OK, now, 0);
+    dibs__renewal_state_take_result(lease, item, now, DIBS_OK, now);
 }
 
 /*
@@ -98,7 +98,7 @@ TEST(a_lease_that_is_taken_while_it_is_shortened_is_made_long_again)
     assert_int_equal(item.use, DIBS__USE_HELD);
     land(lease, &item, now);
     assert_in_range(dibs__lease_remaining_ms(lease, now), LEASE_MS / 2, LEASE_MS);
-    assert_false(dibs__renewal_state_is_due(lease, now, 0));
+    assert_false(dibs__renewal_state_is_due(lease, now));
     dibs__lease_unref(lease);
 }
 
@@ -127,11 +127,11 @@ static void expect_put_off(struct dibs__lease *lease)
     int64_t now = GRANTED + SECOND;
 
     dibs__renewal_state_hint(lease, now);
-    assert_true(dibs__renewal_state_is_due(lease, now, 0));
+    assert_true(dibs__renewal_state_is_due(lease, now));
     dibs__renewal_state_put_off(lease, now);
     int64_t due = dibs__renewal_state_plan(lease, DIBS__NEVER);
     assert_in_range(due, now + 1, now + 2 * SECOND);
-    assert_true(dibs__renewal_state_is_due(lease, due, 0));
+    assert_true(dibs__renewal_state_is_due(lease, due));
     dibs__lease_unref(lease);
 }
 
