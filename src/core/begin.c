@@ -205,14 +205,14 @@ static bool await_unlock(struct dibs__job *job, int64_t until)
     const struct unlock *unlock = unlock_of(job);
     const struct dibs__waiting waiting = {.clock = unlock->core->config.clock, .until = until};
 
-    return dibs__release_await(&unlock->unlocking, &waiting);
+    return dibs__op_await(unlock->core->store, &unlock->unlocking.op, &waiting);
 }
 
 static bool watch_unlock(struct dibs__job *job, struct dibs__wait *wait)
 {
     const struct unlock *unlock = unlock_of(job);
 
-    return dibs__core_now(unlock->core) < job->due && dibs__release_watch(&unlock->unlocking, wait);
+    return dibs__core_now(unlock->core) < job->due && dibs__op_watch(unlock->core->store, &unlock->unlocking.op, wait);
 }
 
 static enum dibs__job_next finish_unlock(struct dibs__job *job)

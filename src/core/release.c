@@ -155,16 +155,6 @@ void dibs__release_begin(struct dibs__unlocking *unlocking)
     store->ops->begin(store, &unlocking->op);
 }
 
-bool dibs__release_await(const struct dibs__unlocking *unlocking, const struct dibs__waiting *waiting)
-{
-    return unlocking->prepared && dibs__op_await(unlocking->core->store, &unlocking->op, waiting);
-}
-
-bool dibs__release_watch(const struct dibs__unlocking *unlocking, struct dibs__wait *wait)
-{
-    return unlocking->prepared && dibs__op_watch(unlocking->core->store, &unlocking->op, wait);
-}
-
 dibs_status dibs__release_finish(struct dibs__unlocking *unlocking, struct dibs__error *error)
 {
     struct dibs__core *core = unlocking->core;

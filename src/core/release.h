@@ -22,10 +22,10 @@ struct dibs__unlocking {
     struct dibs__lease *lease, *next; /* next: asked for behind the release, for the next waiter here; NULL: none */
     struct dibs__wish wanted;         /* what `next` must be */
     bool requeues;                    /* there will be a `next` */
-    bool prepared;                    /* `op` is complete */
+    bool prepared;                    /* `op` is complete, and was begun: it can be awaited */
     bool settled;                     /* no request that may restore the lease is under way */
     int64_t settle_until;             /* until when the release waits for the lease to be confirmed */
-    struct dibs__op op;               /* the release; its deadline may be changed before anything is begun or awaited */
+    struct dibs__op op;               /* the release; its deadline may be changed before anything is begun */
     char token[DIBS__TOKEN_MAX];
 };
 
@@ -41,12 +41,6 @@ bool dibs__release_may_begin(struct dibs__unlocking *unlocking, int64_t until);
 
 /* Once dibs__release_may_begin was called: sends what can be sent without waiting. */
 void dibs__release_begin(struct dibs__unlocking *unlocking);
-
-/* As dibs__op_await; false if nothing was begun. */
-bool dibs__release_await(const struct dibs__unlocking *unlocking, const struct dibs__waiting *waiting);
-
-/* As dibs__op_watch. */
-bool dibs__release_watch(const struct dibs__unlocking *unlocking, struct dibs__wait *wait);
 
 /* Does what is left, and waits for the store. */
 dibs_status dibs__release_finish(struct dibs__unlocking *unlocking, struct dibs__error *error);

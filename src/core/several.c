@@ -471,8 +471,9 @@ enum dibs__several_next dibs__several_go_on(struct dibs__several *several, int64
 static bool await_name(const struct dibs__several *several, struct dibs__several_name *name,
                        const struct dibs__waiting *waiting)
 {
-    return several->state == DIBS__SEVERAL_TRIES ? dibs__acquire_await(&name->acquire, waiting)
-                                                 : dibs__release_await(&name->unlocking, waiting);
+    return several->state == DIBS__SEVERAL_TRIES
+               ? dibs__acquire_await(&name->acquire, waiting)
+               : name->unlocking.prepared && dibs__op_await(several->core->store, &name->unlocking.op, waiting);
 }
 
 bool dibs__several_await(struct dibs__several *several, const struct dibs__waiting *waiting)
@@ -491,8 +492,9 @@ bool dibs__several_watch(struct dibs__several *several, struct dibs__wait *wait)
     for (size_t i = 0; i < several->count; i++) {
         struct dibs__several_name *name = &several->names[i];
         if (name->is_asked && !await_name(several, name, &look))
-            return several->state == DIBS__SEVERAL_TRIES ? dibs__acquire_watch(&name->acquire, wait)
-                                                         : dibs__release_watch(&name->unlocking, wait);
+            return several->state == DIBS__SEVERAL_TRIES
+                       ? dibs__acquire_watch(&name->acquire, wait)
+                       : name->unlocking.prepared && dibs__op_watch(several->core->store, &name->unlocking.op, wait);
     }
     return false;
 }
