@@ -248,7 +248,7 @@ static void begin_rest(struct dibs__acquire *acquire, int64_t until)
 
     DIBS__REQUIRE(acquire->wait_until > 0);
     dibs__asker_rest(acquire->core->cells, acquire->cell, acquire->lease, dibs__earlier(until, acquire->wait_until),
-                     &acquire->wait_event, meets_outage ? acquire->budget.outage : NULL);
+                     acquire->wait_event, meets_outage ? acquire->budget.outage : NULL);
 }
 
 /* The calling thread sleeps until the rest is over. Returns what was pushed. */
@@ -259,10 +259,10 @@ static struct dibs__push sleep_out_rest(struct dibs__acquire *acquire)
     int64_t until;
 
     for (;;) {
-        dibs__wait_event_reset(&acquire->wait_event);
+        dibs__wait_event_reset(acquire->wait_event);
         if (!dibs__asker_rests(core->cells, acquire->cell, acquire->lease, false, &until, &push))
             return push;
-        dibs__store_listen(core->store, core->config.clock, acquire->name, &acquire->wait_event, until);
+        dibs__store_listen(core->store, core->config.clock, acquire->name, acquire->wait_event, until);
     }
 }
 
@@ -334,6 +334,12 @@ static bool give_up(struct dibs__acquire *acquire, bool pass_on)
                               &(struct dibs__leaving){acquire->learned, acquire->error, pass_on});
 }
 
+/* Whether a thread drives other acquires besides this one, so that it must not sleep for this one alone. */
+static bool is_one_of_many(const struct dibs__acquire *acquire)
+{
+    return acquire->wait_event->tell || acquire->never_rests;
+}
+
 /*
  * An acquire that was waiting behind a holder leaves the store's queue before the call returns, if that takes no
  * longer than a round trip to a nearby server.
@@ -343,8 +349,7 @@ static void drop_attempt(struct dibs__acquire *acquire)
     struct dibs__lease *lease = acquire->lease;
 
     dibs__lease_ref(lease);
-    /* A job must not wait here. */
-    dibs__attempt_drop(acquire->core, lease, acquire->learned == DIBS__LEARNED_TAKEN && !acquire->wait_event.tell);
+    dibs__attempt_drop(acquire->core, lease, acquire->learned == DIBS__LEARNED_TAKEN && !is_one_of_many(acquire));
     if (acquire->known)
         *acquire->known = lease->asker->attempt.store_state;
     dibs__lease_unref(lease);
@@ -482,7 +487,7 @@ static enum dibs__acquire_state after_turn(struct dibs__acquire *acquire, dibs_s
 /* ---------------------------------------------------------------------- steps */
 
 void dibs__acquire_init(struct dibs__acquire *acquire, struct dibs__core *core, const char *name, size_t name_size,
-                        const struct dibs__wish *wish, struct dibs__error *error)
+                        const struct dibs__wish *wish, struct dibs__wait_event *wait_event, struct dibs__error *error)
 {
     int64_t now = dibs__core_now(core), wait_ms = wish->wait_ms;
 
@@ -498,7 +503,7 @@ void dibs__acquire_init(struct dibs__acquire *acquire, struct dibs__core *core, 
     acquire->wait_until = wait_ms < 0 ? DIBS__NEVER : wait_ms == 0 ? 0 : dibs__after_ms(now, wait_ms);
     acquire->try_until = dibs__after_ms(now, core->config.settings->command_timeout_ms);
     acquire->recall.first_ms = 1;
-    dibs__wait_event_init(&acquire->wait_event);
+    acquire->wait_event = wait_event;
     dibs__outage_budget_begin(&acquire->budget, core->config.settings->outage_ms, now);
     DIBS__PROBE(acquire__start, name, wait_ms);
 }
@@ -531,7 +536,7 @@ enum dibs__acquire_state dibs__acquire_start(struct dibs__acquire *acquire)
     waiter->one_try = acquire->wait_until == 0;
     waiter->deadline = acquire->wait_until > 0 ? acquire->wait_until : acquire->try_until;
     waiter->budget = dibs__outage_budget_until(&acquire->budget);
-    waiter->told = acquire->wait_event.tell ? &acquire->wait_event : NULL;
+    waiter->told = is_one_of_many(acquire) ? acquire->wait_event : NULL;
     return begin_turn(acquire);
 }
 
@@ -601,7 +606,7 @@ static struct dibs__push sleep_before_answer(struct dibs__acquire *acquire)
     const struct dibs__push nothing = {.fence = 0};
 
     if (!asker->behind || asker->attempt.number > 0 || !asker->attempt.wait || !store->answers_keep ||
-        acquire->wait_event.tell)
+        is_one_of_many(acquire))
         return nothing;
     store->ops->begin(store, &acquire->lease->asker->ask);
     if (!dibs__acquire_is_sent(acquire))
@@ -626,7 +631,7 @@ enum dibs__acquire_state dibs__acquire_finish(struct dibs__acquire *acquire)
     if (push.again)
         return after_rest(acquire, &push);
     begin_rest(acquire, until);
-    if (acquire->wait_event.tell && store->ops->listen) /* no thread listens */
+    if (is_one_of_many(acquire) && store->ops->listen) /* no thread listens */
         store->ops->listen(store, acquire->name, NULL, 0);
     return DIBS__ACQUIRE_RESTS;
 }
@@ -666,9 +671,11 @@ dibs_status dibs__acquire(struct dibs__core *core, const char *name, size_t name
                           struct dibs__error *error)
 {
     struct dibs__holds *holds = dibs__holds_here(core->config.serial);
+    struct dibs__wait_event wait_event;
     struct dibs__acquire acquire;
 
-    dibs__acquire_init(&acquire, core, name, name_size, wish, error);
+    dibs__wait_event_init(&wait_event);
+    dibs__acquire_init(&acquire, core, name, name_size, wish, &wait_event, error);
     if (!dibs__holds_reserve(holds, 1))
         return no_memory(&acquire);
     dibs__acquire_run(&acquire);

@@ -2,7 +2,7 @@
  * The first acquire of an owner: how the owner gets a lock that it does not hold.
  *
  * An acquire is a state machine, driven by one step after another. dibs__acquire drives one with the calling thread,
- * which sleeps between the steps. A begun acquire (begun.h), whose wait event has `tell` set, is driven by
+ * which sleeps between the steps. A begun acquire (begun.h), whose wait event has `tell`, is driven by
  * whichever thread has news for it: of the steps only dibs__acquire_finish blocks then, and dibs__acquire_await until
  * the time that it is given.
  *
@@ -55,7 +55,8 @@ struct dibs__acquire {
     int64_t try_until;          /* when a call that makes one try ends at the latest */
     struct dibs__waiter waiter; /* must stay in place while the acquire WAITS */
     struct dibs__outage_budget budget;
-    struct dibs__wait_event wait_event;      /* woken when the acquire may stop resting; with `tell`, or waiting */
+    struct dibs__wait_event *wait_event;     /* the driver's; woken when the acquire may stop resting, and, unless a
+                                                thread sleeps for this acquire alone, when it may stop waiting */
     struct dibs__attempt_store_state *known; /* in a call for several names: what the store noted about this name, kept
                                                 from one acquire to the next; NULL: the call is for one name */
     uint64_t tell_epoch;                     /* result of the last tell_when_free; 0: there was none */
@@ -87,9 +88,12 @@ void dibs__acquire_run(struct dibs__acquire *acquire);
 
 /* ------------------------------------------------------------------- in steps */
 
-/* The name must stay valid until the acquire has ended. The caller may then set what is not zero by default. */
+/*
+ * The name and the wait event must stay valid until the acquire has ended. The caller may then set what is not zero by
+ * default.
+ */
 void dibs__acquire_init(struct dibs__acquire *acquire, struct dibs__core *core, const char *name, size_t name_size,
-                        const struct dibs__wish *wish, struct dibs__error *error);
+                        const struct dibs__wish *wish, struct dibs__wait_event *wait_event, struct dibs__error *error);
 
 enum dibs__acquire_state dibs__acquire_start(struct dibs__acquire *acquire);
 

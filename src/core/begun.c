@@ -20,8 +20,9 @@ struct caller {
 
 struct dibs__wanting {
     struct dibs__job job;
-    struct dibs__acquire acquire; /* running thread only, then the calling thread's; `waiter` has its own guards
-                                     (waiters.h) */
+    struct dibs__wait_event wait_event; /* has its own guard; of `acquire` and `several`; its tell posts the job */
+    struct dibs__acquire acquire;       /* running thread only, then the calling thread's; `waiter` has its own guards
+                                           (waiters.h) */
     atomic_uint references; /* atomic; one for the job, one for dibs_task.wanting, and one for the thread of a blocking
                                call, each with a kept visit */
     enum dibs__acquire_state state; /* running thread only */
@@ -255,25 +256,18 @@ static struct dibs__wanting *wanting_of(struct dibs__job *job)
     return (struct dibs__wanting *)job; /* its first member */
 }
 
-static void post(struct dibs__wanting *wanting)
-{
-    dibs__workers_post(wanting->core->workers, &wanting->job);
-}
-
 static void tell_wait_event(struct dibs__wait_event *wait_event)
 {
-    post((struct dibs__wanting *)((char *)wait_event - offsetof(struct dibs__wanting, acquire.wait_event)));
+    struct dibs__wanting *wanting =
+        (struct dibs__wanting *)((char *)wait_event - offsetof(struct dibs__wanting, wait_event));
+
+    dibs__workers_post(wanting->core->workers, &wanting->job);
 }
 
 static void use_error(struct dibs__wanting *wanting, struct dibs__error *error)
 {
     wanting->acquire.error = error;
     wanting->acquire.cancelled = atomic_load(&wanting->cancelled);
-}
-
-static void tell_several(struct dibs__several *several)
-{
-    post(several->context);
 }
 
 /* Whether what is under way is for several names at once. */
@@ -334,7 +328,6 @@ static void leave_line(struct dibs__wanting *wanting)
 static void acquire_one(struct dibs__wanting *wanting, struct dibs__error *error)
 {
     dibs__several_acquire(wanting->several, &wanting->acquire, error);
-    wanting->acquire.wait_event.tell = tell_wait_event;
     wanting->waits = true;
     use_error(wanting, error);
     wanting->state = dibs__acquire_start(&wanting->acquire);
@@ -506,10 +499,10 @@ struct dibs__wanting *dibs__wanting_new(dibs_task *task, struct dibs__visit *vis
     wanting->task = task;
     wanting->core = visit->core;
     wanting->state = DIBS__ACQUIRE_ENDED;
-    if (wish) {
-        dibs__acquire_init(&wanting->acquire, visit->core, wanting->name, name_size, wish, NULL);
-        wanting->acquire.wait_event.tell = tell_wait_event;
-    }
+    dibs__wait_event_init(&wanting->wait_event);
+    wanting->wait_event.tell = tell_wait_event;
+    if (wish)
+        dibs__acquire_init(&wanting->acquire, visit->core, wanting->name, name_size, wish, &wanting->wait_event, NULL);
     atomic_init(&wanting->references, 2);
     if (!dibs__workers_add(visit->core->workers, &wanting->job)) {
         free(wanting);
@@ -530,8 +523,7 @@ struct dibs__wanting *dibs__wanting_new_names(dibs_task *task, struct dibs__visi
         dibs__several_free(several);
         return NULL;
     }
-    several->tell = tell_several;
-    several->context = wanting;
+    several->wait_event = &wanting->wait_event;
     wanting->several = several;
     return wanting;
 }

@@ -63,11 +63,6 @@ struct dibs__several *dibs__lock_names_prepare(dibs_runtime *runtime, struct dib
     return NULL;
 }
 
-static void wake(struct dibs__several *several)
-{
-    dibs__sleeper_wake(several->context);
-}
-
 static void wait_for_one(struct dibs__several *several)
 {
     struct dibs__error error;
@@ -81,20 +76,22 @@ static void wait_for_one(struct dibs__several *several)
 /* The calling thread drives the call to its end. */
 static void drive(struct dibs__several *several)
 {
-    struct dibs__sleeper sleeper = {0};
+    struct dibs__wait_event wait_event;
     enum dibs__several_next next;
     int64_t until;
 
-    several->tell = wake;
-    several->context = &sleeper; // cppcheck-suppress autoVariables ; nothing is told once the call has ended
-    while ((next = dibs__several_go_on(several, &until)) != DIBS__SEVERAL_ENDS) {
+    dibs__wait_event_init(&wait_event);
+    several->wait_event = &wait_event; // cppcheck-suppress autoVariables ; nothing wakes it once the call has ended
+    do {
+        dibs__wait_event_reset(&wait_event);
+        next = dibs__several_go_on(several, &until);
         if (next == DIBS__SEVERAL_FINISHES)
             dibs__several_finish(several);
         else if (next == DIBS__SEVERAL_RESTS)
-            dibs__sleeper_sleep(&sleeper, several->core->config.clock, until);
-        else
+            dibs__wait_event_wait(&wait_event, several->core->config.clock, until);
+        else if (next == DIBS__SEVERAL_ACQUIRES)
             wait_for_one(several);
-    }
+    } while (next != DIBS__SEVERAL_ENDS);
 }
 
 static dibs_status lock_in(struct dibs__visit *visit, dibs_runtime *runtime, const char *const *names, size_t count,

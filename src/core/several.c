@@ -1,4 +1,4 @@
-/* A call needs no mutex: one thread at a time drives it, and other threads only call `tell` and read `wanted`. */
+/* A call needs no mutex: one thread at a time drives it, and other threads only wake `wait_event` and read `wanted`. */
 #include "core/several.h"
 
 #include <stdio.h>
@@ -55,7 +55,6 @@ static void copy_names(struct dibs__several *several, const char *const *sorted)
         name->is_asked = name->is_waiting = false;
         name->held = name->lease = NULL;
         name->known = (struct dibs__attempt_store_state){.words = {0}};
-        name->several = several;
         to += size + 1;
     }
 }
@@ -195,14 +194,6 @@ static void look_at_held(struct dibs__several *several)
 
 /* ------------------------------------------------------------------------ tries */
 
-static void tell_wait_event(struct dibs__wait_event *wait_event)
-{
-    struct dibs__several_name *name =
-        (struct dibs__several_name *)((char *)wait_event - offsetof(struct dibs__several_name, acquire.wait_event));
-
-    name->several->tell(name->several);
-}
-
 /* A call that makes one try waits only for a process that keeps the lease and was asked to give it back. */
 static bool waiting_may_help(const struct dibs__several *several, const struct dibs__acquire *try)
 {
@@ -268,8 +259,8 @@ static void start_try(struct dibs__several *several, struct dibs__several_name *
     struct dibs__wish wish = several->wish;
 
     wish.wait_ms = 0;
-    dibs__acquire_init(&name->acquire, several->core, name->name, name->size, &wish, &several->scratch);
-    name->acquire.wait_event.tell = tell_wait_event;
+    dibs__acquire_init(&name->acquire, several->core, name->name, name->size, &wish, several->wait_event,
+                       &several->scratch);
     name->acquire.try_until = several->deadline;
     name->acquire.probes = several->wish.wait_ms != 0;
     name->acquire.never_rests = true;
@@ -518,7 +509,7 @@ void dibs__several_acquire(struct dibs__several *several, struct dibs__acquire *
     struct dibs__several_name *name = &several->names[several->missing];
 
     DIBS__REQUIRE(several->state == DIBS__SEVERAL_WAITS);
-    dibs__acquire_init(acquire, several->core, name->name, name->size, &several->wish, error);
+    dibs__acquire_init(acquire, several->core, name->name, name->size, &several->wish, several->wait_event, error);
     if (several->error.status == DIBS_UNAVAILABLE) /* the try of this name met an outage, which counts from then */
         dibs__outage_budget_renew(&acquire->budget, several->tried_at);
     acquire->wait_until = several->wait_until;

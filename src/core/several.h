@@ -44,7 +44,6 @@ struct dibs__several_name {
     struct dibs__lease *lease; /* the lease that was granted to the call, with one reference; NULL: there is none */
     int64_t acquired_at;       /* when `lease` was acquired */
     struct dibs__attempt_store_state known; /* what the store noted with the last acquire of the name */
-    struct dibs__several *several;
     union {
         struct dibs__acquire acquire;
         struct dibs__unlocking unlocking;
@@ -62,20 +61,19 @@ enum dibs__several_state {
 /* What the caller must do before it calls dibs__several_go_on again. */
 enum dibs__several_next {
     DIBS__SEVERAL_FINISHES, /* call dibs__several_finish; it will not wait once dibs__several_await is true */
-    DIBS__SEVERAL_RESTS,    /* wait until `tell` is called, at most until *until */
+    DIBS__SEVERAL_RESTS,    /* wait until the wait event is woken, at most until *until */
     DIBS__SEVERAL_ACQUIRES, /* call dibs__several_acquire, drive that acquire, then call dibs__several_acquired */
     DIBS__SEVERAL_ENDS      /* `error` says how; with DIBS_OK the call has a lease of each name */
 };
 
 /* Used by one thread at a time. */
 struct dibs__several {
-    struct dibs__core *core; /* read-only */
-    struct dibs__wish wish;  /* read-only; wait_ms is that of the whole call */
-    int64_t began;           /* read-only */
-    int64_t wait_until;      /* when the wait ends; 0: the call makes one try, and waits for nobody */
-    void (*tell)(struct dibs__several *several); /* read-only; for any thread, perhaps with a shard's mutex held */
-    void *context;                               /* read-only; the caller's */
-    bool cancelled;                              /* the call must end with DIBS_CANCELLED */
+    struct dibs__core *core;             /* read-only */
+    struct dibs__wish wish;              /* read-only; wait_ms is that of the whole call */
+    int64_t began;                       /* read-only */
+    int64_t wait_until;                  /* when the wait ends; 0: the call makes one try, and waits for nobody */
+    struct dibs__wait_event *wait_event; /* read-only; the caller's; woken when a rest may be over */
+    bool cancelled;                      /* the call must end with DIBS_CANCELLED */
     enum dibs__several_state state;
     bool is_back;                 /* in BACK: the releases were begun */
     bool has_failed;              /* the call ends without the locks, once all are given back; `error` says why */
@@ -94,7 +92,7 @@ struct dibs__several {
     struct dibs__several_name names[];
 };
 
-/* names: in any order; each is copied. The caller sets tell and context. NULL: no memory. */
+/* names: in any order; each is copied. The caller sets wait_event. NULL: no memory. */
 struct dibs__several *dibs__several_new(struct dibs__core *core, const char *const *names, size_t count,
                                         const struct dibs__wish *wish);
 

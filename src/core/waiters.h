@@ -40,8 +40,8 @@ struct dibs__waiter {
     bool one_try;           /* the caller waits only while nothing is known of the name */
     int64_t deadline;       /* when the wait ends */
     int64_t budget;         /* until when the caller rides out an outage */
-    struct dibs__wait_event *told; /* NULL, or woken under the shard's mutex instead of a thread; then it has `tell`,
-                                      which may lock the workers' mutex */
+    struct dibs__wait_event *told; /* NULL, or woken under the shard's mutex instead of a thread that sleeps by `state`;
+                                      its `tell` may lock the workers' mutex */
 
     /* What the caller gets. */
     struct dibs__outage *outage; /* set if the status is that of an outage, to what another thread was told; or with the

@@ -224,14 +224,14 @@ static void tell_event(struct dibs__wait_event *event)
 TEST_ON(a_cancelled_call_does_not_wait_again_for_a_lease_that_came_too_late, stage *s)
 {
     const struct dibs__wish wish = {.wait_ms = FOREVER, .lease_ms = LEASE};
+    struct dibs__wait_event wait_event = {.tell = tell_event};
     struct dibs__error error;
     struct dibs__acquire acquire;
 
     told = 0;
     stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-    dibs__acquire_init(&acquire, s->rt->core, "a", 1, &wish, &error);
-    acquire.wait_event.tell = tell_event;
+    dibs__acquire_init(&acquire, s->rt->core, "a", 1, &wish, &wait_event, &error);
     assert_int_equal(dibs__acquire_start(&acquire), DIBS__ACQUIRE_WAITS);
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
     assert_int_equal(told, 1);
