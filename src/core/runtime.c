@@ -39,7 +39,7 @@ static pthread_cond_t all_gone = PTHREAD_COND_INITIALIZER;                   /* 
 static dibs_runtime *runtimes DIBS__GUARDED_BY(dibs__registry_mutex);        /* the open ones */
 static dibs_runtime *closed_runtimes DIBS__GUARDED_BY(dibs__registry_mutex); /* kept for leak checkers to find */
 static struct dibs__core *abandoned DIBS__GUARDED_BY(dibs__registry_mutex);  /* likewise; of ancestors of this child */
-static uint64_t last_serial DIBS__GUARDED_BY(dibs__registry_mutex);
+static atomic_uint_fast64_t last_serial;                                     /* atomic */
 static _Thread_local unsigned calls;   /* how many this thread is in, which an exit in a signal handler would cut off;
                                           ENDS: there will be no more */
 static struct dibs__once being_set_up; /* has its own atomic; for what is registered once in a process */
@@ -198,14 +198,16 @@ static bool can_release_at_exit(const dibs_runtime *runtime, uint64_t before) DI
 
 static void on_exit_of_process(void) __attribute__((destructor));
 
-static void release_own_holds(struct dibs__core *core)
+/* Removes the calling thread's holds of the runtime with that serial, and releases them, unless the core is NULL. */
+static void drop_own_holds(uint64_t serial, struct dibs__core *core)
 {
     uint32_t cursor = DIBS__HOLDS_ALL;
     struct dibs__hold *hold;
 
-    while ((hold = dibs__holds_next(dibs__holds_own(), core->config.serial, &cursor))) {
+    while ((hold = dibs__holds_next(dibs__holds_own(), serial, &cursor))) {
         struct dibs__lease *lease = dibs__holds_remove(dibs__holds_own(), hold);
-        dibs__release_silently(core, lease);
+        if (core)
+            dibs__release_silently(core, lease);
         dibs__lease_unref(lease);
     }
 }
@@ -228,7 +230,7 @@ static void on_exit_of_process(void)
         return;
     while (visit_listed(&visit, can_release_at_exit, before)) {
         before = visit.core->config.serial;
-        release_own_holds(visit.core);
+        drop_own_holds(before, visit.core);
         dibs__keeper_give_back_all(visit.core);
         dibs__scheduler_drain(visit.core->scheduler, deadline);
         dibs__visit_end(&visit);
@@ -347,22 +349,6 @@ dibs_status dibs__visit_begin_if_open(struct dibs__visit *visit, dibs_runtime *r
 
 /* ------------------------------------------------------------------------ open */
 
-static uint64_t new_serial(void)
-{
-    dibs__registry_mutex_lock(&registry_mutex);
-    uint64_t serial = ++last_serial;
-    dibs__registry_mutex_unlock(&registry_mutex);
-    return serial;
-}
-
-static void enlist(dibs_runtime *runtime)
-{
-    dibs__registry_mutex_lock(&registry_mutex);
-    runtime->next = runtimes;
-    runtimes = runtime;
-    dibs__registry_mutex_unlock(&registry_mutex);
-}
-
 static dibs_status open_runtime(dibs_runtime **out, struct dibs__settings *settings, const struct dibs__clock *clock,
                                 struct dibs__error *error)
 {
@@ -377,11 +363,14 @@ static dibs_status open_runtime(dibs_runtime **out, struct dibs__settings *setti
     runtime->settings = *settings;
     memset(settings, 0, sizeof *settings);
     runtime->clock = clock;
-    runtime->serial = new_serial();
+    runtime->serial = atomic_fetch_add(&last_serial, 1) + 1;
     atomic_init(&runtime->generation, dibs__fork_generation());
     dibs_status status = make_core(runtime, &runtime->core, false, error);
     if (status == DIBS_OK) {
-        enlist(runtime);
+        dibs__registry_mutex_lock(&registry_mutex);
+        runtime->next = runtimes;
+        runtimes = runtime;
+        dibs__registry_mutex_unlock(&registry_mutex);
         *out = runtime;
         return DIBS_OK;
     }
@@ -435,17 +424,6 @@ static struct dibs__core *close_visits(dibs_runtime *runtime) DIBS__REQUIRES(dib
     return ours ? runtime->core : NULL;
 }
 
-/* False: dibs_close was called before. */
-static bool delist(dibs_runtime *runtime, struct dibs__core **core)
-{
-    dibs__registry_mutex_lock(&registry_mutex);
-    bool first = !runtime->closed;
-    if (first)
-        *core = close_visits(runtime);
-    dibs__registry_mutex_unlock(&registry_mutex);
-    return first;
-}
-
 static void await_leaving(dibs_runtime *runtime)
 {
     dibs__registry_mutex_lock(&registry_mutex);
@@ -474,34 +452,25 @@ static void end_core(dibs_runtime *runtime, struct dibs__core *core, int64_t dea
     dibs__core_free(core);
 }
 
-/*
- * Removes the calling thread's holds; otherwise a thread that opens and closes runtimes for ever would keep them all.
- * Other threads keep theirs until they end.
- */
-static void forget_own_holds(uint64_t serial)
-{
-    uint32_t cursor = DIBS__HOLDS_ALL;
-    struct dibs__hold *hold;
-
-    while ((hold = dibs__holds_next(dibs__holds_own(), serial, &cursor)))
-        dibs__lease_unref(dibs__holds_remove(dibs__holds_own(), hold));
-}
-
 void dibs__runtime_close(dibs_runtime *runtime)
 {
     int64_t deadline = close_deadline(runtime);
-    struct dibs__core *core;
     int cancel_state;
 
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
     calls++;
     atomic_store(&runtime->closing, true);
-    if (delist(runtime, &core)) {
+    dibs__registry_mutex_lock(&registry_mutex);
+    bool first = !runtime->closed;
+    struct dibs__core *core = first ? close_visits(runtime) : NULL;
+    dibs__registry_mutex_unlock(&registry_mutex);
+    if (first) {
         if (core)
             end_core(runtime, core, deadline);
         dibs__settings_free(&runtime->settings);
     }
-    forget_own_holds(runtime->serial);
+    /* A thread may open and close runtimes for ever. Other threads keep their holds until they end. */
+    drop_own_holds(runtime->serial, NULL);
     calls--;
     pthread_setcancelstate(cancel_state, NULL);
 }
