@@ -140,12 +140,13 @@ static void read_histogram(const struct dibs__metrics_group *group, unsigned kin
     }
 }
 
+/* The holds are read before the waits, so that a hold which ends in between was not counted as ended alone. */
 static void read_group(const struct dibs__metrics_group *group, struct dibs__metrics_view *out)
 {
     memset(out, 0, sizeof *out);
     memcpy(out->name, group->name, group->name_size);
     out->waiting = atomic_load_explicit(&group->waiting, memory_order_relaxed);
-    for (unsigned kind = 0; kind < DIBS__METRICS_KINDS; kind++)
+    for (unsigned kind = DIBS__METRICS_KINDS; kind-- > 0;)
         read_histogram(group, kind, &out->histograms[kind]);
 }
 
@@ -163,7 +164,8 @@ bool dibs__metrics_next(const struct dibs__metrics *metrics, unsigned *cursor, s
         return false;
     read_group(&metrics->rest, out);
     out->is_rest = true;
-    return out->waiting != 0 || out->histograms[DIBS__METRICS_WAIT].count > 0;
+    return out->waiting != 0 || out->histograms[DIBS__METRICS_WAIT].count > 0 ||
+           out->histograms[DIBS__METRICS_HOLD].count > 0;
 }
 
 void dibs__metrics_add(struct dibs__metrics_view *sum, const struct dibs__metrics_view *group)
@@ -177,17 +179,4 @@ void dibs__metrics_add(struct dibs__metrics_view *sum, const struct dibs__metric
         to->count += from->count;
         to->sum_ns += from->sum_ns;
     }
-}
-
-uint64_t dibs__metrics_total(const struct dibs__metrics *metrics, enum dibs__metrics_kind kind)
-{
-    struct dibs__histogram sum = {0};
-
-    for (unsigned i = 0; i < PLACES; i++) {
-        const struct dibs__metrics_group *group = atomic_load_explicit(&metrics->places[i], memory_order_acquire);
-        if (group)
-            read_histogram(group, kind, &sum);
-    }
-    read_histogram(&metrics->rest, kind, &sum);
-    return sum.count;
 }

@@ -65,7 +65,4 @@ bool dibs__metrics_next(const struct dibs__metrics *metrics, unsigned *cursor, s
 /* Adds what was counted for a group to a sum. */
 void dibs__metrics_add(struct dibs__metrics_view *sum, const struct dibs__metrics_view *group);
 
-/* How many waits, or holds, were counted in all groups. */
-uint64_t dibs__metrics_total(const struct dibs__metrics *metrics, enum dibs__metrics_kind kind);
-
 #endif

@@ -16,9 +16,14 @@ static uint64_t read_counter(const atomic_uint_fast64_t *counter)
  */
 static void read_holds(const struct dibs__core *core, dibs_stats *out)
 {
-    out->released = dibs__metrics_total(core->metrics, DIBS__METRICS_HOLD);
-    uint64_t ended = out->released + read_counter(&core->stats.ended_with_owner);
-    out->acquired = dibs__metrics_total(core->metrics, DIBS__METRICS_WAIT);
+    uint64_t ended = read_counter(&core->stats.ended_with_owner);
+    struct dibs__metrics_view sum = {0}, group;
+
+    for (unsigned cursor = 0; dibs__metrics_next(core->metrics, &cursor, &group);)
+        dibs__metrics_add(&sum, &group);
+    out->released = sum.histograms[DIBS__METRICS_HOLD].count;
+    out->acquired = sum.histograms[DIBS__METRICS_WAIT].count;
+    ended += out->released;
     out->holds = out->acquired > ended ? out->acquired - ended : 0;
 }
 
