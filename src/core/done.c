@@ -366,39 +366,26 @@ dibs_runtime *dibs__queue_served(dibs_queue *queue)
     return atomic_load(&queue->runtime);
 }
 
-bool dibs__queue_has_any(dibs_queue *queue)
+bool dibs__queue_await(dibs_queue *queue, int64_t until)
 {
+    const struct dibs__clock *clock = &dibs__system_clock;
+
     dibs__queue_mutex_lock(&queue->mutex);
+    if (!queue->first && until > 0)
+        clock->wait(clock, &queue->arrived, &queue->mutex, until);
     bool any = queue->first;
     dibs__queue_mutex_unlock(&queue->mutex);
     return any;
 }
 
-void dibs__queue_wait(dibs_queue *queue, int64_t until)
-{
-    const struct dibs__clock *clock = &dibs__system_clock;
-
-    dibs__queue_mutex_lock(&queue->mutex);
-    if (!queue->first)
-        clock->wait(clock, &queue->arrived, &queue->mutex, until);
-    dibs__queue_mutex_unlock(&queue->mutex);
-}
-
-bool dibs__queue_begin_drive(dibs_queue *queue, struct dibs__wait_event *wait_event)
+bool dibs__queue_set_driver(dibs_queue *queue, struct dibs__wait_event *wait_event)
 {
     dibs__queue_mutex_lock(&queue->mutex);
-    bool begins = !queue->driver;
-    if (begins)
+    bool may = !wait_event || !queue->driver;
+    if (may)
         queue->driver = wait_event;
     dibs__queue_mutex_unlock(&queue->mutex);
-    return begins;
-}
-
-void dibs__queue_end_drive(dibs_queue *queue)
-{
-    dibs__queue_mutex_lock(&queue->mutex);
-    queue->driver = NULL;
-    dibs__queue_mutex_unlock(&queue->mutex);
+    return may;
 }
 
 size_t dibs__queue_take_ready(dibs_queue *queue, dibs_completion *out, size_t max)

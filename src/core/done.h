@@ -83,13 +83,14 @@ dibs_runtime *dibs__queue_served(dibs_queue *queue);
 
 /* Takes up to max completions that are in the queue, without waiting for one. Returns how many. */
 size_t dibs__queue_take_ready(dibs_queue *queue, dibs_completion *out, size_t max);
-bool dibs__queue_has_any(dibs_queue *queue);
 
-/* Sleeps until a completion is in the queue, at most until that time; may return too early. */
-void dibs__queue_wait(dibs_queue *queue, int64_t until);
+/* Sleeps until a completion is in the queue, at most until that time; may return too early. True: there is one. */
+bool dibs__queue_await(dibs_queue *queue, int64_t until);
 
-/* Until dibs__queue_end_drive, a completion that arrives also wakes the wait event. False: another thread drives. */
-bool dibs__queue_begin_drive(dibs_queue *queue, struct dibs__wait_event *wait_event);
-void dibs__queue_end_drive(dibs_queue *queue);
+/*
+ * From now on a completion that arrives also wakes the wait event, which is that of a thread that drives; NULL: that
+ * thread no longer does. False: another thread drives.
+ */
+bool dibs__queue_set_driver(dibs_queue *queue, struct dibs__wait_event *wait_event);
 
 #endif

@@ -13,7 +13,7 @@ static void drive(dibs_queue *queue, struct dibs__core *core, struct dibs__wait_
     while (!atomic_load(core->config.closing)) {
         dibs__wait_event_reset(wait_event);
         bool ran = dibs__workers_run_some(core->workers, until, &due);
-        if (dibs__queue_has_any(queue) || dibs__now(&dibs__system_clock) >= until)
+        if (dibs__queue_await(queue, 0) || dibs__now(&dibs__system_clock) >= until)
             break;
         if (!ran && !atomic_load(core->config.closing))
             dibs__store_listen(core->store, &dibs__system_clock, "dibs", wait_event, dibs__earlier(due, until));
@@ -31,7 +31,7 @@ static bool try_to_drive(dibs_queue *queue, int64_t until)
     if (!runtime || runtime->clock != &dibs__system_clock || atomic_load(&runtime->closing))
         return false;
     dibs__wait_event_init(&wait_event);
-    if (!dibs__queue_begin_drive(queue, &wait_event))
+    if (!dibs__queue_set_driver(queue, &wait_event))
         return false;
     bool drives = false;
     if (dibs__visit_begin(&visit, runtime, &unused) == DIBS_OK) {
@@ -42,7 +42,7 @@ static bool try_to_drive(dibs_queue *queue, int64_t until)
         }
         dibs__visit_end(&visit);
     }
-    dibs__queue_end_drive(queue);
+    dibs__queue_set_driver(queue, NULL);
     return drives;
 }
 
@@ -57,7 +57,7 @@ size_t dibs__queue_take(dibs_queue *queue, dibs_completion *out, size_t max, int
         int64_t until = wait_ms < 0 ? DIBS__NEVER : dibs__after_ms(dibs__now(clock), wait_ms);
         while (count == 0 && dibs__now(clock) < until) {
             if (!try_to_drive(queue, until))
-                dibs__queue_wait(queue, until);
+                dibs__queue_await(queue, until);
             count = dibs__queue_take_ready(queue, out, max);
         }
     }
