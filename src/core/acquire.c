@@ -452,7 +452,7 @@ static bool is_handed_too_late(struct dibs__acquire *acquire)
 /* Gives back a kept lease that is not what the acquire wants. The store gets it before the acquire asks, or soon. */
 static void give_back_unfit(struct dibs__acquire *acquire)
 {
-    dibs__keeper_give_back(acquire->core, acquire->waiter.unfit);
+    dibs__core_give_back(acquire->core, acquire->waiter.unfit);
     dibs__lease_unref(acquire->waiter.unfit);
     acquire->waiter.unfit = NULL;
 }

@@ -81,6 +81,13 @@ void dibs__core_retract(struct dibs__core *core, struct dibs__lease *lease)
                               dibs__lease_top_fence(lease));
 }
 
+void dibs__core_give_back(struct dibs__core *core, struct dibs__lease *lease)
+{
+    DIBS__REQUIRE(lease->runtime == core->config.serial && !lease->asker);
+    dibs__renewals_remove(core->renewals, lease);
+    dibs__core_retract(core, lease);
+}
+
 static void tell(struct dibs__core *core, struct dibs__lease *lease, const char *why)
 {
     dibs__count(&core->stats.lost);

@@ -61,6 +61,12 @@ void dibs__attempt_renew_token(struct dibs__core *core, struct dibs__cell *cell,
 void dibs__core_retract(struct dibs__core *core, struct dibs__lease *lease);
 
 /*
+ * Ends a lease that nobody here uses any more: it is no longer kept alive, and is retracted as above. What follows for
+ * its cell is the caller's.
+ */
+void dibs__core_give_back(struct dibs__core *core, struct dibs__lease *lease);
+
+/*
  * Does what follows from the loss of the lease. Only the first call does anything. The loss is reported unless the
  * lease was on its way to the next holder here, or kept, or `why` is NULL. gone: the store said that the key is gone.
  */

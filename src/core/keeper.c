@@ -20,18 +20,12 @@ unsigned dibs__keeper_may_keep(struct dibs__core *core, const struct dibs__lease
     return lease->token.keeps && core->store->ops->can_keep(core->store, lease->name) ? recallable : 0;
 }
 
-void dibs__keeper_give_back(struct dibs__core *core, struct dibs__lease *lease)
-{
-    dibs__renewals_remove(core->renewals, lease);
-    dibs__core_retract(core, lease);
-}
-
 void dibs__keeper_give_back_name(struct dibs__core *core, const char *name, size_t name_size)
 {
     struct dibs__lease *lease = core->cells->keep > 0 ? dibs__kept_drop(core->cells, name, name_size) : NULL;
 
     if (lease)
-        dibs__keeper_give_back(core, lease);
+        dibs__core_give_back(core, lease);
     dibs__lease_unref(lease);
 }
 
@@ -45,7 +39,7 @@ void dibs__keeper_give_back_all(struct dibs__core *core)
     for (size_t i = 0; core->cells->keep > 0 && i < DIBS__SHARDS; i++)
         while ((count = dibs__kept_drop_some(&core->cells->shards[i], leases)) > 0)
             while (count-- > 0) {
-                dibs__keeper_give_back(core, leases[count]);
+                dibs__core_give_back(core, leases[count]);
                 dibs__lease_unref(leases[count]);
             }
 }
@@ -66,7 +60,7 @@ bool dibs__keeper_recall(struct dibs__core *core, const char *name, const char *
     struct dibs__lease *lease = dibs__kept_recall(core->cells, name, token, &give_back, &tells);
 
     if (give_back)
-        dibs__keeper_give_back(core, lease);
+        dibs__core_give_back(core, lease);
     else if (tells)
         dibs__renewals_use_changed(core->renewals, lease);
     dibs__lease_unref(lease);
@@ -80,7 +74,7 @@ void dibs__keeper_look(void *context, struct dibs__lease *lease)
 
     dibs__kept_look(core->cells, lease, &give_back, &tells);
     if (give_back)
-        dibs__keeper_give_back(core, lease);
+        dibs__core_give_back(core, lease);
     else if (tells)
         dibs__renewals_use_changed(core->renewals, lease);
 }

@@ -25,9 +25,7 @@ unsigned dibs__keeper_may_keep(struct dibs__core *core, const struct dibs__lease
  */
 void dibs__keeper_allow(struct dibs__core *core, bool on);
 
-/* Gives back a lease that is no longer in its cell. The reference stays the caller's. */
-void dibs__keeper_give_back(struct dibs__core *core, struct dibs__lease *lease);
-
+/* Give back the kept lease of that name, if there is one, and all kept leases. */
 void dibs__keeper_give_back_name(struct dibs__core *core, const char *name, size_t name_size);
 void dibs__keeper_give_back_all(struct dibs__core *core);
 

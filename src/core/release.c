@@ -187,28 +187,16 @@ dibs_status dibs__release(struct dibs__core *core, struct dibs__hold *hold, stru
     return status;
 }
 
-bool dibs__release_silently(struct dibs__core *core, struct dibs__lease *lease)
-{
-    bool lost = dibs__lease_is_lost(lease, dibs__core_now(core));
-
-    DIBS__REQUIRE(lease->runtime == core->config.serial && !lease->asker);
-    dibs__renewals_remove(core->renewals, lease);
-    if (!lost) {
-        dibs__order_releases(lease->name, lease->name_size);
-        dibs__core_retract(core, lease);
-    }
-    return !lost;
-}
-
 bool dibs__release_in_background(struct dibs__core *core, struct dibs__lease *lease)
 {
-    bool was_alive = dibs__release_silently(core, lease);
-
-    if (was_alive)
-        dibs__handover_end(core->cells, lease, NULL);
-    else
+    if (dibs__lease_is_lost(lease, dibs__core_now(core))) {
         dibs__core_lost(core, lease, false, "");
-    return was_alive;
+        return false;
+    }
+    dibs__order_releases(lease->name, lease->name_size);
+    dibs__core_give_back(core, lease);
+    dibs__handover_end(core->cells, lease, NULL);
+    return true;
 }
 
 void dibs__release_orphaned(struct dibs__core *core, struct dibs__lease *lease)

@@ -54,10 +54,4 @@ bool dibs__release_in_background(struct dibs__core *core, struct dibs__lease *le
 /* The same for a hold of a thread that has ended. */
 void dibs__release_orphaned(struct dibs__core *core, struct dibs__lease *lease);
 
-/*
- * As dibs__release_in_background, but no other thread here gets the lock, and no event is emitted. For a thread that
- * has called exit: the others end with the process, and what on_event needs may be gone.
- */
-bool dibs__release_silently(struct dibs__core *core, struct dibs__lease *lease);
-
 #endif

@@ -198,7 +198,11 @@ static bool can_release_at_exit(const dibs_runtime *runtime, uint64_t before) DI
 
 static void on_exit_of_process(void) __attribute__((destructor));
 
-/* Removes the calling thread's holds of the runtime with that serial, and releases them, unless the core is NULL. */
+/*
+ * Removes the calling thread's holds of the runtime with that serial, and gives their leases back, unless the core is
+ * NULL. For a thread that has called exit: no other thread here gets the lock, as these end with the process, and no
+ * event is emitted, because what on_event needs may be gone.
+ */
 static void drop_own_holds(uint64_t serial, struct dibs__core *core)
 {
     uint32_t cursor = DIBS__HOLDS_ALL;
@@ -207,7 +211,7 @@ static void drop_own_holds(uint64_t serial, struct dibs__core *core)
     while ((hold = dibs__holds_next(dibs__holds_own(), serial, &cursor))) {
         struct dibs__lease *lease = dibs__holds_remove(dibs__holds_own(), hold);
         if (core)
-            dibs__release_silently(core, lease);
+            dibs__core_give_back(core, lease);
         dibs__lease_unref(lease);
     }
 }
