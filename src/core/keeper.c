@@ -32,16 +32,14 @@ void dibs__keeper_give_back_name(struct dibs__core *core, const char *name, size
 /* A lease that is just being given up is not kept either, though the store said before that it tells of its lock. */
 void dibs__keeper_give_back_all(struct dibs__core *core)
 {
-    struct dibs__lease *leases[DIBS__KEPT_MANY];
-    size_t count;
+    struct dibs__lease *lease;
 
     atomic_fetch_add(&core->cells->recallable, 2);
     for (size_t i = 0; core->cells->keep > 0 && i < DIBS__SHARDS; i++)
-        while ((count = dibs__kept_drop_some(&core->cells->shards[i], leases)) > 0)
-            while (count-- > 0) {
-                dibs__core_give_back(core, leases[count]);
-                dibs__lease_unref(leases[count]);
-            }
+        while ((lease = dibs__kept_drop_any(&core->cells->shards[i]))) {
+            dibs__core_give_back(core, lease);
+            dibs__lease_unref(lease);
+        }
 }
 
 void dibs__keeper_allow(struct dibs__core *core, bool on)

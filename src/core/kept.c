@@ -343,18 +343,15 @@ static struct dibs__cell *find_kept(const struct dibs__shard *shard) DIBS__REQUI
     return NULL;
 }
 
-size_t dibs__kept_drop_some(struct dibs__shard *shard, struct dibs__lease *leases[DIBS__KEPT_MANY])
+struct dibs__lease *dibs__kept_drop_any(struct dibs__shard *shard)
 {
-    struct dibs__cell *cell;
-    size_t count = 0;
-
     dibs__shard_mutex_lock(&shard->mutex);
-    while (count < DIBS__KEPT_MANY && (cell = find_kept(shard))) {
-        leases[count++] = drop(cell);
+    struct dibs__cell *cell = find_kept(shard);
+    struct dibs__lease *lease = cell ? drop(cell) : NULL;
+    if (lease)
         dibs__cell_drop_if_unused(cell);
-    }
     dibs__shard_mutex_unlock(&shard->mutex);
-    return count;
+    return lease;
 }
 
 uint64_t dibs__kept_count(struct dibs__cells *cells)

@@ -90,10 +90,8 @@ void dibs__kept_look(struct dibs__cells *cells, struct dibs__lease *lease, bool 
 /* Takes out the kept lease of that name, which the caller must give back. NULL: none is kept. */
 struct dibs__lease *dibs__kept_drop(struct dibs__cells *cells, const char *name, size_t name_size);
 
-#define DIBS__KEPT_MANY 64
-
-/* The same for kept leases of a shard, whatever their names. Returns how many it took out, at most DIBS__KEPT_MANY. */
-size_t dibs__kept_drop_some(struct dibs__shard *shard, struct dibs__lease *leases[DIBS__KEPT_MANY]);
+/* The same for any kept lease of the shard, whatever its name. */
+struct dibs__lease *dibs__kept_drop_any(struct dibs__shard *shard);
 
 /* How many leases are kept. */
 uint64_t dibs__kept_count(struct dibs__cells *cells);
