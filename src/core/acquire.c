@@ -439,9 +439,9 @@ static bool is_handed_too_late(struct dibs__acquire *acquire)
     struct dibs__core *core = acquire->core;
     const struct dibs__waiter *waiter = &acquire->waiter;
 
-    if (waiter->kind != DIBS__TURN_HANDED)
+    if (!dibs__waiter_is_handed(waiter))
         return false;
-    acquire->acquired_at = waiter->retaken ? waiter->retaken_at : dibs__core_now(core);
+    acquire->acquired_at = waiter->retaken_at > 0 ? waiter->retaken_at : dibs__core_now(core);
     if (!dibs__lease_is_lost(waiter->lease, acquire->acquired_at) && dibs__lease_claim(waiter->lease))
         return false;
     dibs__core_lost(core, waiter->lease, false, NULL); /* nobody used it, so nobody is told */
@@ -469,12 +469,12 @@ static enum dibs__acquire_state after_turn(struct dibs__acquire *acquire, dibs_s
         return ended(acquire, fail_without_turn(acquire, status));
     acquire->lease = waiter->lease;
     acquire->cell = waiter->cell;
-    if (waiter->kind == DIBS__TURN_TO_ASK) {
+    if (!dibs__waiter_is_handed(waiter)) {
         if (acquire->waited || waiter->outage)
             dibs__outage_budget_take_over(&acquire->budget, waiter->outage, waiter->outage_since, dibs__core_now(core));
         return begin_to_ask(acquire);
     }
-    if (waiter->retaken)
+    if (waiter->retaken_at > 0)
         dibs__kept_count_retake(waiter->lease);
     else
         dibs__count(&core->stats.handed_off);

@@ -234,7 +234,6 @@ bool dibs__kept_take(struct dibs__cells *cells, struct dibs__cell *cell, struct 
         return false;
     }
     dibs__waiters_take_over(cell, waiter);
-    waiter->retaken = true;
     waiter->retaken_at = now;
     waiter->tells = atomic_load_explicit(&lease->keeping.use, memory_order_relaxed) == DIBS__USE_KEPT;
     if (waiter->tells)

@@ -1,6 +1,6 @@
 /*
  * Lock discipline: that of cells.h. A waiter sleeps on its own word until
- *     it is COMPLETE: it has what waiter->kind says, or its `answer`; or
+ *     it is COMPLETE: it has what waiter->lease says, or its `answer`; or
  *     the cell is PARKED, the waiter is the first, and the lease fits, or
  *     the runtime is closing, or its deadline passes.
  * waiters.c says how a waiter is woken.
@@ -127,10 +127,10 @@ bool dibs__turn_begin(struct dibs__cells *cells, struct dibs__waiter *waiter, di
     bool ended = true;
 
     DIBS__REQUIRE(waiter->name_size > 0);
-    waiter->kind = DIBS__TURN_TO_ASK;
     waiter->lease = waiter->unfit = NULL;
     dibs__outage_set(&waiter->outage, NULL);
-    waiter->keeps = waiter->retaken = waiter->tells = false;
+    waiter->keeps = waiter->tells = false;
+    waiter->retaken_at = 0;
     waiter->cell = dibs__cells_lock_or_add(cells, waiter->name, waiter->name_size, &shard);
     if (!waiter->cell) {
         *status = DIBS_NO_MEMORY;

@@ -19,7 +19,7 @@
  * False: the wait goes on until dibs__turn_goes_on says otherwise. The waiter must stay where it is until then. True:
  * the wait has ended, and *status is one of these:
  *
- * DIBS_OK: see kind. A turn must be ended by dibs__turn_granted or dibs__turn_give_up.
+ * DIBS_OK: see waiter->lease. A turn must be ended by dibs__turn_granted or dibs__turn_give_up.
  *     DIBS_BUSY       at the deadline, or with one_try: the name is taken
  *     DIBS_TIMEOUT    at the deadline: nothing was known of the name
  *     DIBS_CLOSED     the runtime is closing

@@ -100,7 +100,6 @@ void dibs__waiters_take_over(struct dibs__cell *cell, struct dibs__waiter *waite
     cell->state = DIBS__CELL_HELD;
     atomic_fetch_add_explicit(&cell->lease->step, 1, memory_order_relaxed);
     dibs__lease_ref(cell->lease);
-    waiter->kind = DIBS__TURN_HANDED;
     waiter->lease = cell->lease;
 }
 

@@ -8,11 +8,11 @@
 #include "core/cells.h"
 #include "core/outage_budget.h"
 
-/* What a thread that wanted a name has got. */
-enum dibs__turn_kind {
-    DIBS__TURN_TO_ASK, /* the turn: the thread must ask the store, and goes on with the attempt of `lease` if that is
-                          set */
-    DIBS__TURN_HANDED  /* `lease`, which another thread held before */
+/* An outage that the threads with the turn ride out, one after the other. */
+struct dibs__long_outage {
+    struct dibs__outage last; /* the outage as a thread last met it */
+    int64_t since;            /* when the first of these threads met the outage */
+>>>>>>> b29c9f04 (waiters: what a waiter has got shows in its lease)
 };
 
 /*
@@ -47,21 +47,22 @@ struct dibs__waiter {
     struct dibs__outage *outage; /* set if the status is that of an outage, to what another thread was told; or with the
                                     turn, to the outage that the previous threads with the turn met. With one reference,
                                     the caller's; NULL: there is none */
-    enum dibs__turn_kind kind;   /* set */
     bool keeps;                  /* set, with the turn: the process may keep the lease (kept.h) */
-    bool retaken;                /* set, with HANDED: nobody here used the lease before, the process had kept it */
-    bool tells;                  /* set, with retaken: the caller must call dibs__renewals_use_changed */
-    int64_t retaken_at;          /* set, with retaken: when the caller took the lease */
+    bool tells;                  /* set, with retaken_at: the caller must call dibs__renewals_use_changed */
+    int64_t retaken_at;          /* set, with a lease that nobody here used, because the process had kept it: when the
+                                    caller took it; else 0 */
     struct dibs__lease *unfit;   /* set, with the turn: a kept lease that must be given back first, with one reference,
                                     the caller's; NULL: there is none */
     int64_t outage_since;        /* set, with the turn and `outage`: when the outage began */
-    struct dibs__lease *lease;   /* set: with one reference, the caller's; NULL: there is none */
-    struct dibs__cell *cell;     /* set */
+    struct dibs__lease *lease; /* set: with one reference, the caller's. A granted lease was handed over: the caller has
+                                  it. Otherwise the caller has the turn, must ask the store, and goes on with the
+                                  attempt of that lease; NULL: begins one */
+    struct dibs__cell *cell;   /* set */
 
     /* How it waits: only from the begin of a wait on. */
     DIBS__LINKS(struct dibs__waiter) links DIBS__GUARDED_BY(dibs__shard_mutex); /* in a list of the cell */
     atomic_uint state;         /* atomic; a dibs__waiter_state; the thread sleeps on this word */
-    dibs_status answer;        /* what the thread must return; DIBS_OK: what `kind` says */
+    dibs_status answer;        /* what the thread must return; DIBS_OK: what `lease` says */
     struct dibs__shard *shard; /* read-only; the shard of the cell, which may be gone once COMPLETE */
     int64_t since;             /* read-only; when the wait began */
 };
@@ -76,7 +77,13 @@ void dibs__waiters_remove(struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shar
  */
 void dibs__waiters_unlock(struct dibs__shard *shard) DIBS__RELEASES(dibs__shard_mutex);
 
-/* Whether the wait has ended: the thread has what `kind` says, or its `answer`. */
+/* Whether the waiter, whose wait has ended well, has a lease that was handed over; otherwise it has the turn. */
+static inline bool dibs__waiter_is_handed(const struct dibs__waiter *waiter)
+{
+    return waiter->lease && !waiter->lease->asker;
+}
+
+/* Whether the wait has ended: the thread has what `lease` says, or its `answer`. */
 static inline bool dibs__waiter_is_complete(const struct dibs__waiter *waiter)
 {
     return atomic_load_explicit(&waiter->state, memory_order_acquire) == DIBS__WAITER_COMPLETE;
@@ -85,7 +92,7 @@ static inline bool dibs__waiter_is_complete(const struct dibs__waiter *waiter)
 /* Wakes the thread of the waiter, which looks at the cell again. */
 void dibs__waiters_wake(struct dibs__shard *shard, struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shard_mutex);
 
-/* Takes the waiter out of its list, and wakes its thread, which then has what `kind` says. */
+/* Takes the waiter out of its list, and wakes its thread, which then has what `lease` says. */
 void dibs__waiters_complete(struct dibs__cell *cell, struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shard_mutex);
 
 /*

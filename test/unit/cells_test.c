@@ -139,12 +139,12 @@ TEST_ON(a_free_turn_follows_no_outage, stage *s)
     struct dibs__waiter turn = {.name = "a",
                                 .name_size = 1,
                                 .outage = dibs__outage_new(&(struct dibs__error){DIBS_UNAVAILABLE, "away"}, false),
-                                .kind = DIBS__TURN_HANDED,
+                                .retaken_at = 77,
                                 .lease = other};
 
     assert_status(DIBS_OK, turn_take(cells, &turn));
     assert_null(turn.outage);
-    assert_int_equal(turn.kind, DIBS__TURN_TO_ASK);
+    assert_int_equal(turn.retaken_at, 0);
     assert_null(turn.lease);
     dibs__turn_give_up(cells, turn.cell, NULL, &told_nothing);
     dibs__lease_unref(other);

@@ -111,7 +111,7 @@ static inline bool unlock(struct keeping *k, struct dibs__lease *lease)
 static inline bool use_as(struct keeping *k, const char *name, uint32_t lease_ms, bool contended)
 {
     take(k, name, lease_ms);
-    assert_int_equal(k->turn.kind, DIBS__TURN_TO_ASK);
+    assert_false(dibs__waiter_is_handed(&k->turn));
     assert_null(k->turn.unfit);
     return unlock(k, grant(k, contended));
 }
@@ -173,7 +173,7 @@ static inline bool look(struct keeping *k, struct dibs__lease *lease, bool *tell
 static inline void find_unfit(struct keeping *k, const struct dibs__lease *lease, uint32_t lease_ms)
 {
     take(k, "a", lease_ms);
-    assert_int_equal(k->turn.kind, DIBS__TURN_TO_ASK);
+    assert_false(dibs__waiter_is_handed(&k->turn));
     assert_ptr_equal(k->turn.unfit, lease);
     assert_int_equal(dibs__kept_count(k->cells), 0);
     dibs__lease_unref(k->turn.unfit);

@@ -13,8 +13,7 @@ TEST_ON(a_kept_lease_is_taken_again_with_the_next_fence, struct keeping *k)
     for (unsigned i = 1; i <= 10; i++) {
         moved_clock_advance(&k->clock, MS(1));
         take(k, "a", LEASE_MS);
-        assert_int_equal(k->turn.kind, DIBS__TURN_HANDED);
-        assert_true(k->turn.retaken);
+        assert_true(dibs__waiter_is_handed(&k->turn));
         assert_ptr_equal(k->turn.lease, lease);
         assert_int_equal(k->turn.retaken_at, moved_clock_now(&k->clock));
         assert_int_equal(dibs__lease_fence(lease), fence + i);
