@@ -2,7 +2,16 @@
 
 #include <string.h>
 
+#include "base/require.h"
 #include "core/runtime.h"
+
+dibs_status dibs__return(dibs_status status, const struct dibs__error *error)
+{
+    if (status == DIBS_OK)
+        return DIBS_OK;
+    DIBS__REQUIRE(error->status == status);
+    return dibs__fail_with(error);
+}
 
 size_t dibs__check_name(const dibs_runtime *rt, const char *name)
 {

@@ -3,7 +3,6 @@
 #define DIBS_API_CHECK_H
 
 #include "base/error.h"
-#include "base/require.h"
 #include "core/core.h"
 
 #define DIBS__LEASE_MIN_MS 20
@@ -25,12 +24,6 @@ bool dibs__check_options(const dibs_runtime *rt, int64_t wait_ms, const dibs_loc
                          struct dibs__wish *wish);
 
 /* Returns the status of a call into the core. If the call failed, its error becomes the thread's last one. */
-static inline dibs_status dibs__return(dibs_status status, const struct dibs__error *error)
-{
-    if (status == DIBS_OK)
-        return DIBS_OK;
-    DIBS__REQUIRE(error->status == status);
-    return dibs__fail_with(error);
-}
+dibs_status dibs__return(dibs_status status, const struct dibs__error *error);
 
 #endif

@@ -93,6 +93,11 @@ bool dibs__waiters_fit(const struct dibs__lease *lease, const struct dibs__waite
     return lease->asked_ms == waiter->wish.lease_ms && lease->fixed == !!(waiter->wish.flags & DIBS_FIXED_LEASE);
 }
 
+bool dibs__waiter_is_handed(const struct dibs__waiter *waiter)
+{
+    return waiter->lease && !waiter->lease->asker;
+}
+
 void dibs__waiters_take_over(struct dibs__cell *cell, struct dibs__waiter *waiter)
 {
     dibs__shard_mutex_held(&cell->shard->mutex);

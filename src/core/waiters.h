@@ -78,10 +78,7 @@ void dibs__waiters_remove(struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shar
 void dibs__waiters_unlock(struct dibs__shard *shard) DIBS__RELEASES(dibs__shard_mutex);
 
 /* Whether the waiter, whose wait has ended well, has a lease that was handed over; otherwise it has the turn. */
-static inline bool dibs__waiter_is_handed(const struct dibs__waiter *waiter)
-{
-    return waiter->lease && !waiter->lease->asker;
-}
+bool dibs__waiter_is_handed(const struct dibs__waiter *waiter);
 
 /* Whether the wait has ended: the thread has what `lease` says, or its `answer`. */
 static inline bool dibs__waiter_is_complete(const struct dibs__waiter *waiter)
