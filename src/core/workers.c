@@ -475,14 +475,6 @@ void dibs__workers_end_drive(struct dibs__workers *w, const struct dibs__wait_ev
     dibs__workers_mutex_unlock(&w->mutex);
 }
 
-static struct dibs__job *first_in_flight(struct dibs__workers *w)
-{
-    dibs__workers_mutex_lock(&w->mutex);
-    struct dibs__job *job = w->in_flight;
-    dibs__workers_mutex_unlock(&w->mutex);
-    return job;
-}
-
 /* Returns the job that is the first after that. */
 static struct dibs__job *take_from_flight(struct dibs__workers *w, struct dibs__job *job)
 {
@@ -493,28 +485,24 @@ static struct dibs__job *take_from_flight(struct dibs__workers *w, struct dibs__
     return next;
 }
 
-/* Waits for the first reply, and finishes the jobs whose replies have come with it. False: no reply is awaited. */
-static bool finish_in_flight(struct dibs__workers *w, int64_t until)
+/* Waits for the reply of that job, the first in flight, and finishes the jobs whose replies have come with it. */
+static void finish_in_flight(struct dibs__workers *w, struct dibs__job *job, int64_t until)
 {
-    struct dibs__job *job = first_in_flight(w), *next;
-
-    if (!job)
-        return false;
+    struct dibs__job *next;
     int64_t patient = patient_until(w, job->asked_at); /* those that were begun together share the patience */
     bool cut_short = until < patient, answered = await_reply(w, job, cut_short ? until : patient);
     if (!answered && cut_short && dibs__now(w->clock) >= until) /* the thread has no more time */
-        return true;
+        return;
     if (!answered) {
         take_from_flight(w, job);
         put_off(w, job, job->asked_at);
-        return true;
+        return;
     }
     do {
         next = take_from_flight(w, job);
         finish(w, job);
         job = next;
     } while (job && await_reply(w, job, 0));
-    return true;
 }
 
 bool dibs__workers_run_some(struct dibs__workers *w, int64_t until, int64_t *due)
@@ -524,9 +512,12 @@ bool dibs__workers_run_some(struct dibs__workers *w, int64_t until, int64_t *due
     dibs__workers_mutex_lock(&w->mutex);
     bool begins = take_ready(w, FEW, &batch);
     *due = next_due(w);
+    struct dibs__job *in_flight = w->in_flight;
     dibs__workers_mutex_unlock(&w->mutex);
+    if (!begins && in_flight)
+        finish_in_flight(w, in_flight, until);
     if (!begins)
-        return finish_in_flight(w, until);
+        return in_flight != NULL;
     begin_batch(w, &batch, &asked);
     int64_t now = dibs__now(w->clock);
     dibs__workers_mutex_lock(&w->mutex);
