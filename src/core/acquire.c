@@ -87,14 +87,20 @@ static dibs_status for_lack_of_replicas(struct dibs__acquire *acquire, dibs_stat
 
 /* ------------------------------------------------------------------- one ask */
 
-/* Sets up the next ask and its deadline. */
-static void prepare_ask(struct dibs__acquire *acquire)
+static enum dibs__acquire_state end(struct dibs__acquire *acquire, dibs_status status);
+
+/* Sets up the next ask and its deadline, unless the acquire must end. */
+static enum dibs__acquire_state prepare_ask(struct dibs__acquire *acquire)
 {
     struct dibs__asker *asker = acquire->lease->asker;
     int64_t now = dibs__core_now(acquire->core);
     /* All asks of one try share one command timeout, even while the try waits for a keeper. */
     bool one_try = acquire->wish.wait_ms == 0;
 
+    if (acquire->cancelled)
+        return end(acquire, cancelled(acquire));
+    if (atomic_load(acquire->core->config.closing))
+        return end(acquire, closed(acquire));
     /* Another thread asked for this attempt and left a grant here whose lease is over. */
     if (asker->answered && asker->status == DIBS_OK &&
         now >= dibs__lease_deadline(asker->attempt.proof, acquire->lease->asked_ms))
@@ -109,6 +115,7 @@ static void prepare_ask(struct dibs__acquire *acquire)
         asker->grace = DIBS__NEVER;
     asker->attempt.wait = acquire->wait_until > 0;
     asker->ask = dibs__op_ask(&asker->attempt, &asker->answer, dibs__earlier(deadline, asker->grace));
+    return DIBS__ACQUIRE_ASKS;
 }
 
 /* Finishes the ask, which may have been begun; or takes the answer to the ask that another thread made. */
@@ -210,13 +217,6 @@ static bool will_be_notified(struct dibs__acquire *acquire)
     return acquire->tell_epoch != 0;
 }
 
-static void change_waiting(const struct dibs__acquire *acquire, int change)
-{
-    atomic_int_fast64_t *waiting = dibs__metrics_waiting(acquire->group);
-
-    atomic_fetch_add_explicit(waiting, change, memory_order_relaxed);
-}
-
 /* The acquire has to wait for the name. */
 static void count_wait(struct dibs__acquire *acquire)
 {
@@ -224,7 +224,7 @@ static void count_wait(struct dibs__acquire *acquire)
         return;
     acquire->waited = true;
     dibs__count(&acquire->core->stats.contended);
-    change_waiting(acquire, 1);
+    dibs__metrics_wait(acquire->group, 1);
 }
 
 /* The lock is taken: returns until when to sleep before the next ask. */
@@ -265,8 +265,6 @@ static struct dibs__push sleep_out_rest(struct dibs__acquire *acquire)
         dibs__store_listen(core->store, core->config.clock, acquire->name, acquire->wait_event, until);
     }
 }
-
-static enum dibs__acquire_state end(struct dibs__acquire *acquire, dibs_status status);
 
 /*
  * One try waits for a lease that another process merely keeps. The keeper was asked to give the lease back, and either
@@ -372,7 +370,7 @@ static enum dibs__acquire_state ended(struct dibs__acquire *acquire, dibs_status
     dibs__outage_set(&acquire->budget.outage, NULL);
     dibs__outage_set(&acquire->waiter.outage, NULL);
     if (acquire->waited)
-        change_waiting(acquire, -1);
+        dibs__metrics_wait(acquire->group, -1);
     if (status == DIBS_BUSY && !is_waited_for)
         dibs__count(&acquire->core->stats.busy);
     else if (status == DIBS_TIMEOUT)
@@ -555,20 +553,9 @@ enum dibs__acquire_state dibs__acquire_look(struct dibs__acquire *acquire)
     return state;
 }
 
-/* Prepares the next ask, unless the acquire must end. */
-static enum dibs__acquire_state ask_or_end(struct dibs__acquire *acquire)
-{
-    if (acquire->cancelled)
-        return end(acquire, cancelled(acquire));
-    if (atomic_load(acquire->core->config.closing))
-        return end(acquire, closed(acquire));
-    prepare_ask(acquire);
-    return DIBS__ACQUIRE_ASKS;
-}
-
 enum dibs__acquire_state dibs__acquire_ask(struct dibs__acquire *acquire)
 {
-    enum dibs__acquire_state state = ask_or_end(acquire);
+    enum dibs__acquire_state state = prepare_ask(acquire);
 
     if (state == DIBS__ACQUIRE_ASKS && !acquire->lease->asker->answered)
         acquire->core->store->ops->begin(acquire->core->store, &acquire->lease->asker->ask);
@@ -654,7 +641,7 @@ void dibs__acquire_run(struct dibs__acquire *acquire)
 
     while (state != DIBS__ACQUIRE_ENDED) {
         if (state == DIBS__ACQUIRE_ASKS) {
-            state = ask_or_end(acquire);
+            state = prepare_ask(acquire);
             if (state == DIBS__ACQUIRE_ASKS)
                 state = dibs__acquire_finish(acquire);
         } else if (state == DIBS__ACQUIRE_WAITS) {

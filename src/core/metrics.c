@@ -120,9 +120,9 @@ void dibs__metrics_count(struct dibs__metrics_group *group, enum dibs__metrics_k
     atomic_fetch_add_explicit(&counted->sum_ns, ns > 0 ? (uint64_t)ns : 0, memory_order_relaxed);
 }
 
-atomic_int_fast64_t *dibs__metrics_waiting(struct dibs__metrics_group *group)
+void dibs__metrics_wait(struct dibs__metrics_group *group, int change)
 {
-    return &group->waiting;
+    atomic_fetch_add_explicit(&group->waiting, change, memory_order_relaxed);
 }
 
 /* ------------------------------------------------------------------ reading */

@@ -34,8 +34,8 @@ struct dibs__metrics_group *dibs__metrics_group(struct dibs__metrics *metrics, c
 /* Counts a wait or a hold of `ns` nanoseconds. */
 void dibs__metrics_count(struct dibs__metrics_group *group, enum dibs__metrics_kind kind, int64_t ns);
 
-/* How many threads wait for a lock of the group; those threads count it up and down. */
-atomic_int_fast64_t *dibs__metrics_waiting(struct dibs__metrics_group *group);
+/* One more thread waits for a lock of the group, or, with -1, one less. */
+void dibs__metrics_wait(struct dibs__metrics_group *group, int change);
 
 /*
  * The upper bound of a bucket in nanoseconds. A bucket counts what is above the bound of the bucket before and at most
