@@ -8,13 +8,6 @@
 #include "core/cells.h"
 #include "core/outage_budget.h"
 
-/* An outage that the threads with the turn ride out, one after the other. */
-struct dibs__long_outage {
-    struct dibs__outage last; /* the outage as a thread last met it */
-    int64_t since;            /* when the first of these threads met the outage */
->>>>>>> b29c9f04 (waiters: what a waiter has got shows in its lease)
-};
-
 /*
  * What a waiting thread does. Changed under the shard's mutex; only the thread itself goes from AWAKE to ASLEEP without
  * the mutex.
