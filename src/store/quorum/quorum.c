@@ -277,7 +277,6 @@ static void close_quorum(struct dibs__store *base)
     for (size_t i = 0; i < q->count; i++)
         if (q->members[i].store)
             q->members[i].store->ops->close(q->members[i].store);
-    dibs__top_up_forget_all(q);
     dibs__claims_free(q);
     dibs__mutex_destroy(&q->mutex);
     free(q->members);

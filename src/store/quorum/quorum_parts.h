@@ -11,12 +11,11 @@
  *   quorum_admit.c    what follows from a look
  *   quorum_clock.c    whether a master's clock was set
  *
- * Lock discipline: `mutex` guards the table of claims, the states of each claim, the lists of
- * detached operations and of claims to top up, and how long a member rests. It is also held while
- * the number of reachable members changes and the listener is told, so that the listener is told in
- * the right order; the listener may lock a leaf of its own (events_mutex). A member reports its
- * reachability while it holds its own mutex, so the quorum's mutex is not held in a call of a
- * member.
+ * Lock discipline: `mutex` guards the table of claims, the states of each claim, the list of
+ * detached operations, and how long a member rests. It is also held while the number of reachable
+ * members changes and the listener is told, so that the listener is told in the right order; the
+ * listener may lock a leaf of its own (events_mutex). A member reports its reachability while it
+ * holds its own mutex, so the quorum's mutex is not held in a call of a member.
  *
  * An operation that was begun at a member is a pending operation. It belongs to one thread at a
  * time: to the thread that began it or, while it is detached, to the scheduler's. A thread that
@@ -108,8 +107,8 @@ enum dibs__claim_state {
 
 /*
  * The claim of a token that asks for a lock or holds it: what each member knows of the token. Freed with the last
- * reference. References are held by the table, each detached pending operation, each renewal under way, the list
- * of claims to top up, and the thread that ends the claim.
+ * reference. References are held by the table, each detached pending operation, each renewal under way, and the
+ * thread that ends the claim.
  */
 struct dibs__claim {
     unsigned references DIBS__GUARDED_BY(dibs__quorum_mutex);
@@ -125,8 +124,6 @@ struct dibs__claim {
     _Atomic uint32_t longest_ms; /* atomic; the longest lease that was asked for, or renewed; written under the mutex */
     const char *name;            /* read-only; stored behind the pending operations */
     const char *token;           /* read-only; stored behind the name */
-    int64_t top_up_at DIBS__GUARDED_BY(dibs__quorum_mutex); /* when to top it up; 0: not in the list */
-    DIBS__LINKS(struct dibs__claim) links DIBS__GUARDED_BY(dibs__quorum_mutex); /* in the list of claims to top up */
     struct dibs__member_state states[] DIBS__GUARDED_BY(dibs__quorum_mutex);
 };
 
@@ -346,9 +343,8 @@ dibs_status dibs__quorum_examine(struct dibs__store *base, struct dibs__examinat
 void dibs__quorum_renew(struct dibs__store *base, struct dibs__batch *batch);
 
 /* The scheduler's. */
-int64_t dibs__top_up_deadline(struct dibs__quorum *q);
+int64_t dibs__top_up_deadline(const struct dibs__quorum *q);
 void dibs__top_up_attend(struct dibs__quorum *q, int64_t now);
-void dibs__top_up_forget_all(struct dibs__quorum *q); /* at the closing */
 
 /* -------------------------------------------------------------------- votes */
 
@@ -424,7 +420,8 @@ struct dibs__quorum {
     size_t down_count DIBS__GUARDED_BY(dibs__quorum_mutex); /* members that can't be reached */
     void *claims DIBS__GUARDED_BY(dibs__quorum_mutex);      /* the table: a tree of struct dibs__claim by token */
     struct dibs__pending_op *detached DIBS__GUARDED_BY(dibs__quorum_mutex); /* a list */
-    struct dibs__claim *top_ups DIBS__GUARDED_BY(dibs__quorum_mutex);       /* a list: the claims to top up */
+    int64_t top_up_at;      /* the scheduler thread's: when members that lost locks are topped up; 0: none has */
+    int64_t last_top_up_at; /* the scheduler thread's: when the last of them can be */
 };
 
 static inline struct dibs__quorum *dibs__quorum_of(struct dibs__store *store)

@@ -8,9 +8,10 @@
  * At a member that did not grant the lock, or lost it, a renewal sets the lock (it tops the lock
  * up), so that the lock survives the loss of one more member. But members that lose the lock within
  * TOP_UP_AFTER_MS of each other count as having lost it together. Otherwise the renewal that
- * follows each of these changes would set the lock again in between. After that time the lease is
- * renewed once more, which sets the lock; the next regular renewal may be far away, and until then
- * one more loss might lose the lock.
+ * follows each of these changes would set the lock again in between. After that time the quorum
+ * reports that any lock may have changed. So each lease is renewed once more, which sets the lock;
+ * the next regular renewal may be far away, and until then one more loss might lose the lock. A
+ * member rarely loses a lock without losing others, too, so it is not noted which leases these are.
  *
  * A batch with `watch` is divided in the same way. One member that lost the lock is reason enough
  * for a renewal, which finds out whether a majority is left. So a loss is known as soon as so many
@@ -132,81 +133,26 @@ static void end_if_decided(struct round *round)
 
 /* ------------------------------------------------------------------ the top-ups */
 
-/* When the last of the members that lost the lock can be topped up. */
-static int64_t top_up_time(const struct dibs__quorum *q, const struct dibs__claim *claim)
-    DIBS__REQUIRES(dibs__quorum_mutex)
+/* A member has lost a lock that is held, and can be topped up from that time on. */
+static void top_up_later(struct dibs__quorum *q, int64_t from)
 {
-    int64_t latest = 0;
-
-    for (size_t i = 0; i < q->count; i++)
-        if (claim->states[i].phase == DIBS__MEMBER_NOTHING && claim->states[i].top_up_from > latest)
-            latest = claim->states[i].top_up_from;
-    return latest;
+    q->last_top_up_at = from;
+    if (q->top_up_at == 0)
+        q->top_up_at = from;
 }
 
-/*
- * Called when a member has lost the lock. A claim that is in the list already is topped up in its turn, and is
- * then added again for this member.
- */
-static void top_up_later(struct dibs__quorum *q, struct dibs__claim *claim) DIBS__REQUIRES(dibs__quorum_mutex)
+int64_t dibs__top_up_deadline(const struct dibs__quorum *q)
 {
-    if (claim->state != DIBS__CLAIM_HELD || claim->top_up_at != 0)
-        return;
-    claim->top_up_at = top_up_time(q, claim);
-    claim->references++;
-    DIBS__LIST_APPEND(q->top_ups, claim, links);
+    return q->top_up_at != 0 ? q->top_up_at : DIBS__NEVER;
 }
 
-/* Takes the first claim out of the list; the list's reference becomes the caller's. NULL: none is due. */
-static struct dibs__claim *take_first(struct dibs__quorum *q, int64_t now) DIBS__REQUIRES(dibs__quorum_mutex)
-{
-    struct dibs__claim *claim = q->top_ups;
-
-    if (!claim || claim->top_up_at > now)
-        return NULL;
-    DIBS__LIST_REMOVE(q->top_ups, claim, links);
-    claim->top_up_at = 0;
-    return claim;
-}
-
-int64_t dibs__top_up_deadline(struct dibs__quorum *q)
-{
-    dibs__quorum_mutex_lock(&q->mutex);
-    int64_t deadline = q->top_ups ? q->top_ups->top_up_at : DIBS__NEVER;
-    dibs__quorum_mutex_unlock(&q->mutex);
-    return deadline;
-}
-
-/* Reports the losses once more: the renewals that follow top the locks up. */
+/* Reports that any lock may have changed: the renewals that follow top up what members have lost. */
 void dibs__top_up_attend(struct dibs__quorum *q, int64_t now)
 {
-    struct dibs__claim *claim;
-
-    do {
-        dibs__quorum_mutex_lock(&q->mutex);
-        claim = take_first(q, now);
-        bool is_held = claim && claim->state == DIBS__CLAIM_HELD;
-        if (is_held && top_up_time(q, claim) > now)
-            top_up_later(q, claim);
-        dibs__quorum_mutex_unlock(&q->mutex);
-        if (is_held)
-            q->config.listener.changed(q->config.listener.context, claim->name);
-        if (claim)
-            dibs__claim_unref(q, claim);
-    } while (claim);
-}
-
-void dibs__top_up_forget_all(struct dibs__quorum *q)
-{
-    struct dibs__claim *claim;
-
-    do {
-        dibs__quorum_mutex_lock(&q->mutex);
-        claim = take_first(q, DIBS__NEVER);
-        dibs__quorum_mutex_unlock(&q->mutex);
-        if (claim)
-            dibs__claim_unref(q, claim);
-    } while (claim);
+    if (now < dibs__top_up_deadline(q))
+        return;
+    q->top_up_at = now < q->last_top_up_at ? q->last_top_up_at : 0;
+    q->config.listener.changed(q->config.listener.context, NULL);
 }
 
 /* ------------------------------------------------------------------ the answers */
@@ -257,7 +203,8 @@ static void note_part(struct part_batch *sent, size_t i)
     if (forgot) {
         state->phase = DIBS__MEMBER_NOTHING;
         state->top_up_from = dibs__after_ms(dibs__quorum_now(q), TOP_UP_AFTER_MS);
-        top_up_later(q, sent->claims[i]);
+        if (sent->claims[i]->state == DIBS__CLAIM_HELD)
+            top_up_later(q, state->top_up_from);
     }
     if (item->result != DIBS__UNANSWERED || (!item->sent && !sent->was_topping_up[i]))
         state->topping_up = false;
