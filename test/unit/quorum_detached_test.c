@@ -39,7 +39,7 @@ static void begin(uint32_t set)
         voter_says(i, DIBS__OP_ASK, DIBS_OK, NEVER_MS);
         if (!dibs__set_has(set, i))
             continue;
-        assert_true(dibs__member_take(&setting.q, claim, i, &taken_back));
+        assert_true(dibs__member_take(&setting.q, claim, i, true, &taken_back));
         dibs__member_ask(&claim->ops[i], &attempt);
         assert_true(claim->ops[i].attempt.shared);
     }
@@ -173,7 +173,7 @@ TEST(an_ask_is_taken_back_between_two_looks)
         bool taken_back;
         begin(ALL);
         attend_at(10);
-        assert_true(dibs__member_take(&setting.q, claim, i, &taken_back) && taken_back);
+        assert_true(dibs__member_take(&setting.q, claim, i, true, &taken_back) && taken_back);
         assert_int_equal(atomic_load(&counters.unconfirmed), MEMBERS - 1);
         attend_at(2000);
         assert_int_equal(voters[i].asked[DIBS__OP_ASK], 0);

@@ -6,7 +6,7 @@ static const struct dibs__store_ops silent = {.begin = NULL};
 static bool takes(struct dibs__claim *claim, size_t i)
 {
     bool taken_back;
-    bool takes = dibs__member_take(&setting.q, claim, i, &taken_back);
+    bool takes = dibs__member_take(&setting.q, claim, i, true, &taken_back);
 
     assert_false(taken_back);
     return takes;

@@ -34,12 +34,13 @@ struct asking {
 
 /* ------------------------------------------------------------------- the begin */
 
-/* Takes the member's operation under way back, or begins an ask. False: the member can't be asked now. */
-static bool ask_at(struct dibs__quorum *q, struct dibs__claim *claim, const struct dibs__attempt *attempt, size_t i)
+/* Takes the member's operation under way back, or begins an ask if `asks`. False: nothing is under way there. */
+static bool ask_at(struct dibs__quorum *q, struct dibs__claim *claim, const struct dibs__attempt *attempt, size_t i,
+                   bool asks)
 {
     bool taken_back;
 
-    if (!dibs__member_take(q, claim, i, &taken_back))
+    if (!dibs__member_take(q, claim, i, asks, &taken_back))
         return false;
     if (!taken_back)
         dibs__member_ask(&claim->ops[i], attempt);
@@ -50,21 +51,9 @@ static void begin_at_all(struct dibs__quorum *q, struct dibs__claim *claim, cons
 {
     uint32_t spared, fit = dibs__members_to_ask(q, &spared);
 
-    for (size_t i = 0; i < q->count; i++) {
-        bool taken_back;
-        if (!dibs__member_take(q, claim, i, &taken_back))
-            continue;
-        if (taken_back) {
+    for (size_t i = 0; i < q->count; i++)
+        if (ask_at(q, claim, attempt, i, dibs__set_has(fit, i)))
             claim->open |= (uint32_t)1 << i;
-        } else if (dibs__set_has(fit, i)) {
-            dibs__member_ask(&claim->ops[i], attempt);
-            claim->open |= (uint32_t)1 << i;
-        } else {
-            dibs__quorum_mutex_lock(&q->mutex);
-            claim->states[i].phase = DIBS__MEMBER_UNKNOWN;
-            dibs__quorum_mutex_unlock(&q->mutex);
-        }
-    }
     claim->spared = spared & ~claim->open;
 }
 
@@ -226,7 +215,7 @@ static void land_leave(struct dibs__fan_out *fan_out, struct dibs__pending_op *o
     struct asking *asking = asking_of(fan_out);
 
     dibs__member_left(fan_out->quorum, op, status);
-    if (!asking->raising && ask_at(fan_out->quorum, asking->claim, asking->attempt, op->member->index))
+    if (!asking->raising && ask_at(fan_out->quorum, asking->claim, asking->attempt, op->member->index, true))
         fan_out->open |= (uint32_t)1 << op->member->index;
 }
 
@@ -432,7 +421,7 @@ static void ask_the_spared(struct dibs__fan_out *fan_out)
 
     asking->claim->spared = 0;
     for (size_t i = 0; i < fan_out->quorum->count; i++)
-        if (dibs__set_has(spared, i) && ask_at(fan_out->quorum, asking->claim, asking->attempt, i))
+        if (dibs__set_has(spared, i) && ask_at(fan_out->quorum, asking->claim, asking->attempt, i, true))
             fan_out->open |= (uint32_t)1 << i;
     dibs__fan_out_run(fan_out);
 }

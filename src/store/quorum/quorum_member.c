@@ -4,7 +4,7 @@
  */
 #include "store/quorum/quorum_parts.h"
 
-bool dibs__member_take(struct dibs__quorum *q, struct dibs__claim *claim, size_t i, bool *taken_back)
+bool dibs__member_take(struct dibs__quorum *q, struct dibs__claim *claim, size_t i, bool asks, bool *taken_back)
 {
     struct dibs__member_state *state = &claim->states[i];
 
@@ -15,8 +15,8 @@ bool dibs__member_take(struct dibs__quorum *q, struct dibs__claim *claim, size_t
                    !atomic_load_explicit(&q->members[i].strange, memory_order_relaxed);
     bool is_looked_at = dibs__pending_op_is_detached(
         &claim->ops[i]); /* the scheduler's thread has noted the answer, and is not done yet */
-    bool may = *taken_back ||
-               (!is_pending && !is_looked_at && state->phase != DIBS__MEMBER_RETIRED && !state->stuck && trusted);
+    bool may = *taken_back || (asks && !is_pending && !is_looked_at && state->phase != DIBS__MEMBER_RETIRED &&
+                               !state->stuck && trusted);
     if (may && !*taken_back) {
         state->phase = DIBS__MEMBER_ASKED;
         state->has_attempt = true;

@@ -263,9 +263,9 @@ void dibs__detached_finish_all(struct dibs__quorum *q); /* at the closing */
 
 /*
  * Takes a member's state for an ask. *taken_back: an operation that is under way now belongs to the calling
- * thread. False: the member can't be asked now.
+ * thread. Without `asks` that is all that is taken. False: nothing was taken, or the member can't be asked now.
  */
-bool dibs__member_take(struct dibs__quorum *q, struct dibs__claim *claim, size_t i, bool *taken_back);
+bool dibs__member_take(struct dibs__quorum *q, struct dibs__claim *claim, size_t i, bool asks, bool *taken_back);
 
 /* Begins an ask for the attempt; the state was taken. */
 void dibs__member_ask(struct dibs__pending_op *op, const struct dibs__attempt *attempt);
