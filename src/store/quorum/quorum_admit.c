@@ -322,7 +322,7 @@ static int64_t wait_ms(const struct dibs__quorum *q, const struct dibs__look *lo
  */
 static uint64_t floor_of(struct dibs__quorum *q, const struct dibs__look *look, size_t i)
 {
-    uint32_t replied = dibs__look_replied(look) | look->strange, all = ((uint32_t)1 << q->count) - 1;
+    uint32_t replied = dibs__look_replied(look) | look->strange, all = dibs__quorum_all(q);
     int64_t since = q->voting.unfloored_since[i];
     bool late = look->first_began >= dibs__after_ms(since, UNFLOORED_MS);
 

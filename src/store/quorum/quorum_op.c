@@ -77,7 +77,7 @@ static bool rests(struct dibs__member *member, int64_t rests_until, int64_t now)
 
 uint32_t dibs__members_to_ask(struct dibs__quorum *q, uint32_t *spared)
 {
-    uint32_t all = ((uint32_t)1 << q->count) - 1, resting = 0, fit = all;
+    uint32_t all = dibs__quorum_all(q), resting = 0, fit = all;
     int64_t now = 0;
 
     *spared = 0;

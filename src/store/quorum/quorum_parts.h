@@ -429,6 +429,12 @@ static inline struct dibs__quorum *dibs__quorum_of(struct dibs__store *store)
     return (struct dibs__quorum *)store;
 }
 
+/* The set of all members. */
+static inline uint32_t dibs__quorum_all(const struct dibs__quorum *q)
+{
+    return ((uint32_t)1 << q->count) - 1;
+}
+
 static inline int64_t dibs__quorum_now(const struct dibs__quorum *q)
 {
     return dibs__now(q->config.clock);

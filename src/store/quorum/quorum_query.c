@@ -1,11 +1,8 @@
-/* Queries, the walk over all names, and forgetting free locks. Lock discipline: quorum_parts.h. */
+/* Queries, and the walk over all names. Lock discipline: quorum_parts.h. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "store/quorum/quorum_parts.h"
-
-#define FORGET_FIRST_MS 2 /* the first pause before what only a minority has is forgotten again, */
-#define FORGET_LAST_MS 50 /* and the longest */
 
 /* A query that was begun, or is being finished. */
 struct looking {
@@ -180,7 +177,7 @@ static dibs_status look(struct dibs__quorum *q, struct dibs__op *op, struct look
 {
     struct dibs__fan_out fan_out = {.quorum = q,
                                     .ops = looking->ops,
-                                    .open = ((uint32_t)1 << q->count) - 1,
+                                    .open = dibs__quorum_all(q),
                                     .deadline = op->deadline,
                                     .context = looking,
                                     .is_decided = is_decided,
@@ -328,14 +325,10 @@ dibs_status dibs__quorum_query_finish(struct dibs__store *base, struct dibs__op 
 void dibs__quorum_put_in_order(struct dibs__quorum *q, struct dibs__member *order[DIBS__MEMBERS_MAX])
 {
     uint32_t unused, first = dibs__members_to_ask(q, &unused);
-    size_t count = 0;
+    size_t front = 0, back = q->count;
 
     for (size_t i = 0; i < q->count; i++)
-        if (dibs__set_has(first, i))
-            order[count++] = &q->members[i];
-    for (size_t i = 0; i < q->count; i++)
-        if (!dibs__set_has(first, i))
-            order[count++] = &q->members[i];
+        order[dibs__set_has(first, i) ? front++ : --back] = &q->members[i];
 }
 
 /* A lock that a majority granted is known to at least one master of any majority. */
@@ -358,44 +351,4 @@ dibs_status dibs__quorum_walk(struct dibs__store *base, const struct dibs__walk 
         dibs__error_keep_worst(error, &its);
     }
     return walked >= q->majority ? DIBS_OK : dibs__quorum_no_majority(q, (unsigned)walked, error);
-}
-
-/* --------------------------------------------------------------------- forget */
-
-/* Forgets the lock at the members of the set. Returns those where somebody has the lock, or waits for it. */
-static uint32_t forget_at(struct dibs__quorum *q, uint32_t set, const struct dibs__op *op, struct dibs__error *error)
-{
-    struct dibs__member *order[DIBS__MEMBERS_MAX] = {NULL};
-    uint32_t in_use = 0, left = set;
-
-    dibs__quorum_put_in_order(q, order);
-    for (size_t i = 0; i < q->count; i++) {
-        if (!dibs__set_has(set, order[i]->index))
-            continue;
-        uint32_t bit = (uint32_t)1 << order[i]->index;
-        struct dibs__error its = {DIBS_OK, ""};
-        if (dibs__quorum_finish_at(order[i], op, dibs__set_count(left), &its) == DIBS_BUSY)
-            in_use |= bit;
-        else
-            dibs__error_keep_worst(error, &its);
-        left &= ~bit;
-    }
-    return in_use;
-}
-
-/*
- * A master that does not answer keeps its fence until that expires; the others nevertheless forget theirs. What
- * only a minority has may belong to a lock that was released a moment ago: these masters are asked again.
- */
-dibs_status dibs__quorum_forget(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error)
-{
-    struct dibs__quorum *q = dibs__quorum_of(base);
-    struct dibs__backoff backoff = {.first_ms = FORGET_FIRST_MS};
-
-    error->status = DIBS_OK;
-    uint32_t in_use = forget_at(q, ((uint32_t)1 << q->count) - 1, op, error);
-    while (in_use && dibs__set_count(in_use) < q->majority &&
-           dibs__quorum_pause(q, &backoff, FORGET_LAST_MS, op->deadline))
-        in_use = forget_at(q, in_use, op, error);
-    return in_use ? DIBS_BUSY : error->status;
 }
