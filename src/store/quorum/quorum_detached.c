@@ -53,22 +53,6 @@ bool dibs__detached_take(struct dibs__quorum *q, struct dibs__pending_op *op)
     return true;
 }
 
-bool dibs__detached_hurry(struct dibs__quorum *q, struct dibs__claim *claim)
-{
-    bool any = false;
-
-    dibs__quorum_mutex_lock(&q->mutex);
-    for (size_t i = 0; i < q->count; i++) {
-        struct dibs__pending_op *op = &claim->ops[i];
-        if (!dibs__pending_op_is_detached(op) || op->is_looked_at)
-            continue;
-        op->look_at = 0;
-        any = true;
-    }
-    dibs__quorum_mutex_unlock(&q->mutex);
-    return any;
-}
-
 int64_t dibs__detached_deadline(struct dibs__quorum *q)
 {
     int64_t deadline = DIBS__NEVER;
@@ -143,6 +127,15 @@ void dibs__detached_attend(struct dibs__quorum *q, int64_t now)
         dibs__pending_op_note_delay(op, now);
         put_back(q, op, now);
     }
+}
+
+void dibs__detached_attend_all(struct dibs__quorum *q)
+{
+    dibs__quorum_mutex_lock(&q->mutex);
+    for (struct dibs__pending_op *at = q->detached; at; at = at->links.next)
+        at->look_at = 0;
+    dibs__quorum_mutex_unlock(&q->mutex);
+    dibs__detached_attend(q, dibs__quorum_now(q));
 }
 
 void dibs__detached_finish_all(struct dibs__quorum *q)

@@ -254,8 +254,8 @@ bool dibs__detached_take(struct dibs__quorum *q, struct dibs__pending_op *op) DI
 int64_t dibs__detached_deadline(struct dibs__quorum *q);
 void dibs__detached_attend(struct dibs__quorum *q, int64_t now);
 
-/* Has the next dibs__detached_attend look at those of the claim, however long they have taken. False: it has none. */
-bool dibs__detached_hurry(struct dibs__quorum *q, struct dibs__claim *claim);
+/* As dibs__detached_attend, but looks at all of them, however long they have taken. */
+void dibs__detached_attend_all(struct dibs__quorum *q);
 
 void dibs__detached_finish_all(struct dibs__quorum *q); /* at the closing */
 

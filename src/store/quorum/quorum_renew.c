@@ -409,19 +409,9 @@ static void announce(struct dibs__quorum *q, const struct dibs__batch *batch)
 }
 
 /*
- * Notes the answers to asks that have arrived: a member with an ask to answer gets no renewal. Where another is silent,
- * the renewal would wait for that one.
+ * A member with an ask to answer gets no renewal, and where another is silent, the renewal would wait for that one. So
+ * answers to asks that have arrived are noted first.
  */
-static void note_late_answers(struct dibs__quorum *q, const struct round *round)
-{
-    bool any = false;
-
-    for (size_t i = 0; i < round->batch->count; i++)
-        any = dibs__detached_hurry(q, round->tallies[i].claim) || any;
-    if (any)
-        dibs__detached_attend(q, dibs__quorum_now(q));
-}
-
 void dibs__quorum_renew(struct dibs__store *base, struct dibs__batch *batch)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
@@ -439,7 +429,7 @@ void dibs__quorum_renew(struct dibs__store *base, struct dibs__batch *batch)
         return;
     }
     if (!batch->watch) {
-        note_late_answers(q, round);
+        dibs__detached_attend_all(q);
         announce(q, batch);
     }
     for (size_t i = 0; i < q->count; i++) {
