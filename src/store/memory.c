@@ -66,9 +66,9 @@ static bool is_next(const struct memory *memory, const struct dibs__space_lock *
 {
     const struct dibs__space_waiter *first = lock->first;
 
-    if (dibs__space_is_held(lock) && first && !(memory->user.is_member && first->shared && first->limit == 0))
+    if (dibs__space_is_held(lock) && first && !(memory->user.is_member && dibs__space_shares_with_any(first->token)))
         return false;
-    return dibs__space_admits(lock, attempt->shared, attempt->limit);
+    return dibs__space_admits(lock, attempt->token);
 }
 
 /* --------------------------------------------------------------- operations */
@@ -84,7 +84,6 @@ static dibs_status ask_for(struct memory *memory, struct dibs__op *op, const str
 {
     struct dibs__attempt *attempt = ask->attempt;
     struct dibs__answer *answer = ask->answer;
-    const struct dibs__space_wish wish = {attempt->token, attempt->lease_ms, attempt->shared};
     struct dibs__space *space = memory->space;
     int64_t now = dibs__now(memory->clock);
 
@@ -104,7 +103,8 @@ static dibs_status ask_for(struct memory *memory, struct dibs__op *op, const str
     }
     op->state = dibs__space_serve(space, lock, attempt->token, now);
     struct dibs__space_hold *hold = dibs__space_hold_of(lock, attempt->token);
-    if (!hold && is_next(memory, lock, attempt) && !(hold = dibs__space_grant(space, lock, &wish, now))) {
+    if (!hold && is_next(memory, lock, attempt) &&
+        !(hold = dibs__space_grant(space, lock, attempt->token, attempt->lease_ms, now))) {
         dibs__space_drop_unused(space, lock);
         return no_memory(error);
     }
@@ -222,7 +222,7 @@ static dibs_status query(struct dibs__store *store, struct dibs__op *op, struct 
     owner->remaining_ms = dibs__ms_until(dibs__space_ends(lock), now);
     owner->held_ms = (now - newest->granted) / DIBS__NS_PER_MS;
     owner->fence = newest->fence;
-    owner->sharers = newest->shared ? lock->hold_count : 0;
+    owner->sharers = dibs__space_shares(newest->token) ? lock->hold_count : 0;
     memcpy(owner->token, newest->token, sizeof owner->token);
     return DIBS_OK;
 }
@@ -302,8 +302,7 @@ static dibs_status examine(struct dibs__store *store, struct dibs__examination *
  * Grants the lock to the token, beside those who share it, if the store may vote, unless the token had the lock and
  * its lease can't be over: then somebody took the lock away. NULL: not granted, or no memory.
  */
-static struct dibs__space_hold *top_up(struct memory *memory, struct dibs__renewal *renewal,
-                                       const struct dibs__space_wish *wish, int64_t now)
+static struct dibs__space_hold *top_up(struct memory *memory, struct dibs__renewal *renewal, int64_t now)
     DIBS__REQUIRES(dibs__space_mutex)
 {
     const uint64_t *granted = renewal->store_state.words;
@@ -312,7 +311,8 @@ static struct dibs__space_hold *top_up(struct memory *memory, struct dibs__renew
     if (renewal->was_anothers || !may_vote(memory, renewal->lease_ms, now))
         return NULL;
     struct dibs__space_lock *lock = dibs__space_find_or_add(memory->space, renewal->name, now);
-    struct dibs__space_hold *hold = lock ? dibs__space_grant(memory->space, lock, wish, now) : NULL;
+    struct dibs__space_hold *hold =
+        lock ? dibs__space_grant(memory->space, lock, renewal->token, renewal->lease_ms, now) : NULL;
     if (!hold)
         return NULL;
     hold->fence = 0;
@@ -325,14 +325,11 @@ static void renew_one(struct memory *memory, struct dibs__renewal *renewal) DIBS
     int64_t now = dibs__now(memory->clock);
     struct dibs__space_lock *lock = dibs__space_find(memory->space, renewal->name, now);
     struct dibs__space_hold *hold = lock ? dibs__space_hold_of(lock, renewal->token) : NULL;
-    const char *shared = strchr(renewal->token, DIBS__TOKEN_SHARED);
-    const struct dibs__space_wish wish = {renewal->token, renewal->lease_ms, shared != NULL};
-    uint32_t limit = shared ? (uint32_t)strtoul(shared + 1, NULL, 10) : 0;
 
     renewal->result = DIBS__GONE;
     renewal->was_anothers = false;
-    if (renewal->top_up && !hold && (!lock || dibs__space_admits(lock, wish.shared, limit)))
-        hold = top_up(memory, renewal, &wish, now);
+    if (renewal->top_up && !hold && (!lock || dibs__space_admits(lock, renewal->token)))
+        hold = top_up(memory, renewal, now);
     if (!hold)
         return;
     if (renewal->extension)

@@ -149,9 +149,30 @@ struct dibs__space_hold *dibs__space_hold_of(struct dibs__space_lock *lock, cons
     return *hold_at(lock, token);
 }
 
-bool dibs__space_admits(const struct dibs__space_lock *lock, bool shared, uint32_t limit)
+/* The limit at the end of a sharer's token; -1: the token is no sharer's. A mark before the end is part of a label. */
+static int64_t limit_of(const char *token)
 {
-    return !lock->holds || (lock->holds->shared && shared && (limit == 0 || lock->hold_count < limit));
+    const char *mark = strrchr(token, DIBS__TOKEN_SHARED);
+    size_t digits = mark ? strspn(mark + 1, "0123456789") : 0;
+
+    return digits > 0 && mark[1 + digits] == '\0' ? strtoll(mark + 1, NULL, 10) : -1;
+}
+
+bool dibs__space_shares(const char *token)
+{
+    return limit_of(token) >= 0;
+}
+
+bool dibs__space_shares_with_any(const char *token)
+{
+    return limit_of(token) == 0;
+}
+
+bool dibs__space_admits(const struct dibs__space_lock *lock, const char *token)
+{
+    int64_t limit = limit_of(token);
+
+    return !lock->holds || (dibs__space_shares(lock->holds->token) && (limit == 0 || lock->hold_count < limit));
 }
 
 int64_t dibs__space_ends(const struct dibs__space_lock *lock)
@@ -347,22 +368,21 @@ static struct dibs__space_waiter *take_out(struct dibs__space_waiter **place)
     return waiter;
 }
 
-struct dibs__space_hold *dibs__space_grant(struct dibs__space *space, struct dibs__space_lock *lock,
-                                           const struct dibs__space_wish *wish, int64_t now)
+struct dibs__space_hold *dibs__space_grant(struct dibs__space *space, struct dibs__space_lock *lock, const char *token,
+                                           uint32_t lease_ms, int64_t now)
 {
-    struct dibs__space_hold *hold = wish->shared ? calloc(1, sizeof *hold) : &lock->own;
+    struct dibs__space_hold *hold = dibs__space_shares(token) ? calloc(1, sizeof *hold) : &lock->own;
 
     if (!hold)
         return NULL;
     hold->next = lock->holds;
     lock->holds = hold;
     lock->hold_count++;
-    hold->shared = wish->shared;
     hold->granted = now;
-    hold->expires = dibs__after_ms(now, wish->lease_ms);
+    hold->expires = dibs__after_ms(now, lease_ms);
     hold->fence = next_fence(space);
-    snprintf(hold->token, sizeof hold->token, "%s", wish->token);
-    free(take_out(place_of(lock, wish->token)));
+    snprintf(hold->token, sizeof hold->token, "%s", token);
+    free(take_out(place_of(lock, token)));
     return hold;
 }
 
@@ -380,8 +400,6 @@ bool dibs__space_take_place(struct dibs__space_user *user, struct dibs__space_lo
     if (*place) {
         (*place)->number = attempt->number;
         (*place)->lease_ms = attempt->lease_ms;
-        (*place)->shared = attempt->shared;
-        (*place)->limit = attempt->limit;
     }
     return true;
 }
@@ -411,7 +429,7 @@ void dibs__space_show_sharers(const struct dibs__space_lock *lock, struct dibs__
 {
     const struct dibs__space_hold *at = sharers ? lock->holds : NULL;
 
-    for (; at && at->shared && sharers->count < sharers->most; at = at->next) {
+    for (; at && dibs__space_shares(at->token) && sharers->count < sharers->most; at = at->next) {
         dibs_sharer *out = &sharers->items[sharers->count++];
         memcpy(out->token, at->token, sizeof out->token);
         out->remaining_ms = dibs__ms_until(at->expires, now);
@@ -425,12 +443,11 @@ static bool serve_first(struct dibs__space *space, struct dibs__space_lock *lock
     DIBS__REQUIRES(dibs__space_mutex)
 {
     struct dibs__space_waiter *first = lock->first;
-    const struct dibs__space_wish wish = {first->token, first->lease_ms, first->shared};
 
     take_out(&lock->first);
     if (!is_me && first->user->is_member)
         return true;
-    const struct dibs__space_hold *hold = dibs__space_grant(space, lock, &wish, now);
+    const struct dibs__space_hold *hold = dibs__space_grant(space, lock, first->token, first->lease_ms, now);
     if (hold) {
         first->fence = hold->fence;
         return true;
@@ -443,7 +460,7 @@ static bool serve_first(struct dibs__space *space, struct dibs__space_lock *lock
 /* Whether the waiter waits for a hint, and wants to share the lock with any number of others. */
 static bool shares_with_any(const struct dibs__space_waiter *waiter)
 {
-    return waiter->user->is_member && waiter->shared && waiter->limit == 0;
+    return waiter->user->is_member && dibs__space_shares_with_any(waiter->token);
 }
 
 /*
@@ -471,7 +488,7 @@ struct dibs__space_waiter *dibs__space_serve(struct dibs__space *space, struct d
     struct dibs__space_waiter *served = NULL, **end = &served, *first;
     bool goes_on = true;
 
-    while (goes_on && (first = lock->first) && dibs__space_admits(lock, first->shared, first->limit)) {
+    while (goes_on && (first = lock->first) && dibs__space_admits(lock, first->token)) {
         bool is_me = me && strcmp(first->token, me) == 0;
         if (!me && shares_with_any(first)) {
             *end = tell_sharers(first);
@@ -479,7 +496,7 @@ struct dibs__space_waiter *dibs__space_serve(struct dibs__space *space, struct d
         }
         if ((first->user->is_member && me && !is_me) || !serve_first(space, lock, is_me, now))
             break;
-        goes_on = first->shared && (is_me || !first->user->is_member);
+        goes_on = dibs__space_shares(first->token) && (is_me || !first->user->is_member);
         first->next = NULL;
         if (is_me) {
             free(first);

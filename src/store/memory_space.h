@@ -32,8 +32,6 @@ struct dibs__space_waiter {
     struct dibs__space_user *user;
     uint64_t number; /* of the token's newest ask */
     uint32_t lease_ms;
-    bool shared; /* the token would share the lock with fewer than `limit` others; limit 0: with any number */
-    uint32_t limit;
     uint64_t fence; /* set when the token is served; 0: it gets a hint */
     char token[DIBS__TOKEN_MAX];
 };
@@ -43,7 +41,6 @@ struct dibs__space_hold {
     struct dibs__space_hold *next; /* the next older one */
     int64_t granted, expires;
     uint64_t fence;
-    bool shared;
     char token[DIBS__TOKEN_MAX];
 };
 
@@ -51,7 +48,7 @@ struct dibs__space_hold {
 struct dibs__space_lock {
     const char *name;                 /* stored behind the struct */
     struct dibs__space_waiter *first; /* the queue, in the order of arrival */
-    struct dibs__space_hold *holds;   /* the newest first: none, one that is not shared, or shared ones */
+    struct dibs__space_hold *holds;   /* the newest first: none, one that is not shared, or those of sharers */
     uint32_t hold_count;
     struct dibs__space_hold own;                /* the one that is not shared: granting it needs no memory */
     DIBS__LINKS(struct dibs__space_lock) links; /* in the list of all locks of the space */
@@ -94,8 +91,12 @@ static inline bool dibs__space_is_held(const struct dibs__space_lock *lock)
     return lock->holds != NULL;
 }
 
-/* Whether the lock can be granted to such an attempt beside its present owners. */
-bool dibs__space_admits(const struct dibs__space_lock *lock, bool shared, uint32_t limit);
+/* Whether the token is a sharer's, and whether it shares with any number of others. */
+bool dibs__space_shares(const char *token);
+bool dibs__space_shares_with_any(const char *token);
+
+/* Whether the lock can be granted to the token beside its present owners. */
+bool dibs__space_admits(const struct dibs__space_lock *lock, const char *token);
 
 /* When the lock is free, unless leases are renewed. */
 int64_t dibs__space_ends(const struct dibs__space_lock *lock);
@@ -118,17 +119,9 @@ struct dibs__space_lock *dibs__space_find_or_add(struct dibs__space *space, cons
 bool dibs__space_drop_unused(struct dibs__space *space, struct dibs__space_lock *lock)
     DIBS__REQUIRES(dibs__space_mutex);
 
-/* The terms of a grant. */
-struct dibs__space_wish {
-    const char *token;
-    uint32_t lease_ms;
-    bool shared;
-};
-
 /* Grants the lock to the token and takes the token out of the queue. NULL: no memory. */
-struct dibs__space_hold *dibs__space_grant(struct dibs__space *space, struct dibs__space_lock *lock,
-                                           const struct dibs__space_wish *wish, int64_t now)
-    DIBS__REQUIRES(dibs__space_mutex);
+struct dibs__space_hold *dibs__space_grant(struct dibs__space *space, struct dibs__space_lock *lock, const char *token,
+                                           uint32_t lease_ms, int64_t now) DIBS__REQUIRES(dibs__space_mutex);
 
 /* Take the lock away from all its owners, or from one. False: the token does not have the lock. */
 void dibs__space_end_all(struct dibs__space_lock *lock) DIBS__REQUIRES(dibs__space_mutex);

@@ -245,6 +245,21 @@ TEST_ON_STORES(a_top_up_keeps_the_limit, struct world *w)
     assert_status(DIBS_OK, release(seat, "x", "dibs:second~1"));
 }
 
+/* Only a limit at the end makes a sharer's token: a label may have the character that introduces a limit. */
+TEST_ON_STORES(a_label_makes_no_sharer, struct world *w)
+{
+    struct seat *seat = sit_as_member(w);
+    struct dibs__renewal alone = top_up_of("dibs:a~0:held", 5), sharer = top_up_of("dibs:sharer~0", 6);
+
+    admit(seat, 0);
+    seat_renew(seat, &alone);
+    assert_int_equal(alone.result, DIBS__RENEWED);
+    assert_int_equal(look(seat, "x").sharers, 0);
+    seat_renew(seat, &sharer);
+    assert_int_equal(sharer.result, DIBS__GONE);
+    assert_status(DIBS_OK, release(seat, "x", "dibs:a~0:held"));
+}
+
 /* Other clients had their keys there, with larger fences, but without a majority. */
 TEST_ON_STORES(a_top_up_ignores_the_fence_where_the_lock_was_never_granted, struct world *w)
 {
