@@ -35,8 +35,7 @@
 #define DIBS__THREAD_SAFETY(x)
 #endif
 
-#define DIBS__GUARDED_BY(class) DIBS__THREAD_SAFETY(guarded_by(class))       /* a field */
-#define DIBS__PT_GUARDED_BY(class) DIBS__THREAD_SAFETY(pt_guarded_by(class)) /* what a field points to */
+#define DIBS__GUARDED_BY(class) DIBS__THREAD_SAFETY(guarded_by(class)) /* a field */
 
 /* A function that is called, and returns, with the mutex locked. It may unlock the mutex in between. */
 #define DIBS__REQUIRES(class) DIBS__THREAD_SAFETY(requires_capability(class))

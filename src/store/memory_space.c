@@ -37,7 +37,7 @@ static bool watch_forks(void)
     return pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
 }
 
-bool dibs__spaces_watch_forks(void)
+bool dibs__store_watch_forks(void)
 {
     return dibs__once(&watching, watch_forks);
 }
@@ -69,7 +69,7 @@ struct dibs__space *dibs__space_get(const char *name)
 {
     struct dibs__space *space = NULL;
 
-    if (!dibs__spaces_watch_forks())
+    if (!dibs__store_watch_forks())
         return NULL;
     dibs__spaces_mutex_lock(&named_mutex);
     for (space = *name ? named_spaces : NULL; space && strcmp(space->name, name) != 0; space = space->next)

@@ -70,8 +70,6 @@ struct dibs__space {
     char *name; /* read-only; NULL: the space is private */
 };
 
-bool dibs__spaces_watch_forks(void); /* as dibs__store_watch_forks */
-
 /* The space of that name; a new one if there is none, or if the name is "". NULL: no memory. */
 struct dibs__space *dibs__space_get(const char *name);
 

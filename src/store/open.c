@@ -2,7 +2,6 @@
 #include "redis/tls.h"
 #include "store/cluster/cluster.h"
 #include "store/memory.h"
-#include "store/memory_space.h"
 #include "store/quorum/quorum.h"
 #include "store/redis/redis.h"
 #include "store/store.h"
@@ -39,9 +38,4 @@ void dibs__access_free(struct dibs__access *access)
     free(access->sentinel_password);
     dibs__tls_free(access->tls);
     free(access);
-}
-
-bool dibs__store_watch_forks(void)
-{
-    return dibs__spaces_watch_forks();
 }
