@@ -660,8 +660,8 @@ struct dibs__store_config {
 
 /*
  * Must be called before the first store is opened and before the caller's own pthread_atfork, under a mutex
- * that is held across forks. False: no memory; call it again. It is in
- * memory_space.c, whose mutex all runtimes share.
+ * that is held across forks. False: no memory; call it again. It is in memory_space.c, whose mutex all
+ * runtimes share.
  */
 bool dibs__store_watch_forks(void);
 
