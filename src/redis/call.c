@@ -21,7 +21,7 @@ static void name_script(struct script_command *out, const struct dibs__call *cal
 {
     unsigned bit = 1u << call->script;
     unsigned known = atomic_load_explicit(view->scripts, memory_order_relaxed);
-    bool by_text = call->with_text || !(known & bit) || (known & DIBS__SCRIPTS_AS_TEXT);
+    bool by_text = !(known & bit) || (known & DIBS__SCRIPTS_AS_TEXT);
 
     if (!(known & bit))
         atomic_fetch_or_explicit(view->scripts, bit, memory_order_relaxed);
@@ -47,19 +47,15 @@ static bool make_command(struct script_command *out, const struct dibs__call *ca
     return out->text && !call->words.failed;
 }
 
-bool dibs__script_wants_text(const redisReply *reply, struct dibs__channel *channel)
+bool dibs__script_wants_text(enum dibs__script script, const redisReply *reply, atomic_uint *scripts)
 {
-    struct dibs__link_view view;
+    bool lost = dibs__reply_is_error(reply, "NOSCRIPT"), forbidden = dibs__reply_forbids(reply, "evalsha");
 
-    if (reply->type != REDIS_REPLY_ERROR)
-        return false;
-    if (dibs__reply_is_error(reply, "NOSCRIPT"))
-        return true;
-    if (!dibs__reply_forbids(reply, "evalsha"))
-        return false;
-    if (dibs__channel_view(channel, &view))
-        atomic_fetch_or_explicit(view.scripts, DIBS__SCRIPTS_AS_TEXT, memory_order_relaxed);
-    return true;
+    if (lost)
+        atomic_fetch_and_explicit(scripts, ~(1u << script), memory_order_relaxed);
+    if (forbidden)
+        atomic_fetch_or_explicit(scripts, DIBS__SCRIPTS_AS_TEXT, memory_order_relaxed);
+    return lost || forbidden;
 }
 
 void dibs__call_init(struct dibs__call *call, enum dibs__script script, size_t key_count)
@@ -129,17 +125,18 @@ bool dibs__call_submit(const struct dibs__call *call, struct dibs__channel *chan
     return sent;
 }
 
-dibs_status dibs__call_finish(struct dibs__call *call, struct dibs__channel *channel,
+/* It may take more than one more call: by its id, the script may arrive before the text that another thread sends. */
+dibs_status dibs__call_finish(const struct dibs__call *call, struct dibs__channel *channel,
                               const struct dibs__link_view *view, struct dibs__request *request,
                               struct dibs__exchange *exchange)
 {
     dibs_status status = dibs__channel_wait(channel, request, exchange);
 
-    if (status != DIBS_OK || !dibs__script_wants_text(exchange->reply, channel))
-        return status;
-    freeReplyObject(exchange->reply);
-    exchange->unknown = false;
-    call->with_text = true;
-    request = dibs__call_begin(call, channel, view, exchange->deadline, exchange->error);
-    return request ? dibs__channel_wait(channel, request, exchange) : exchange->error->status;
+    while (status == DIBS_OK && dibs__script_wants_text(call->script, exchange->reply, view->scripts)) {
+        freeReplyObject(exchange->reply);
+        exchange->unknown = false;
+        request = dibs__call_begin(call, channel, view, exchange->deadline, exchange->error);
+        status = request ? dibs__channel_wait(channel, request, exchange) : exchange->error->status;
+    }
+    return status;
 }

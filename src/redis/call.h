@@ -13,7 +13,6 @@ struct dibs__call {
     bool tells_first;         /* as in struct dibs__command */
     bool asking;    /* the call goes behind ASKING, and names only its first key: the node is just getting the slot */
     bool untracked; /* the call goes behind CLIENT CACHING NO, unless it goes behind ASKING */
-    bool with_text; /* the server has lost the script, so its text is sent */
 };
 
 /* Begins another call with the same struct: it has no words, and no flag is set. */
@@ -21,9 +20,9 @@ void dibs__call_init(struct dibs__call *call, enum dibs__script script, size_t k
 
 /*
  * Whether the reply says that the script must be sent as text: the server does not have the script, or does not let the
- * account use EVALSHA, which is noted.
+ * account use EVALSHA. That is noted in `scripts`, the endpoint's, so the call only has to be sent again.
  */
-bool dibs__script_wants_text(const redisReply *reply, struct dibs__channel *channel);
+bool dibs__script_wants_text(enum dibs__script script, const redisReply *reply, atomic_uint *scripts);
 
 /*
  * Sends the call in the background, as dibs__channel_submit does: by the id of its script, or by its text if the server
@@ -40,12 +39,12 @@ struct dibs__request *dibs__call_begin(const struct dibs__call *call, struct dib
                                        const struct dibs__link_view *view, int64_t deadline, struct dibs__error *error);
 
 /*
- * Waits for the reply. If the server has lost the script, sends its text and waits for that reply. DIBS_OK:
+ * Waits for the reply. If the server wants the text of the script, sends that and waits for its reply. DIBS_OK:
  * exchange->reply, which may be an error reply, belongs to the caller. Otherwise the connection broke or the deadline
  * passed (DIBS_UNAVAILABLE), the bytes were no reply (DIBS_STORE_ERROR), or memory ran out (DIBS_NO_MEMORY).
  * exchange->unknown: the server may have run the script.
  */
-dibs_status dibs__call_finish(struct dibs__call *call, struct dibs__channel *channel,
+dibs_status dibs__call_finish(const struct dibs__call *call, struct dibs__channel *channel,
                               const struct dibs__link_view *view, struct dibs__request *request,
                               struct dibs__exchange *exchange);
 

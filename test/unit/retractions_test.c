@@ -18,7 +18,6 @@
 struct rig {
     fake_redis *fake;
     struct moved_clock clock;
-    struct dibs__endpoint endpoint;
     atomic_uint_fast64_t commands, errors;
     struct dibs__channel *asks, *background, *other;
     struct dibs__redis_store store; /* as far as retractions need it */
@@ -69,13 +68,13 @@ static int setup(void **state)
     memset(r, 0, sizeof *r);
     r->fake = fake_redis_start(false);
     moved_clock_init(&r->clock);
-    fake_redis_endpoint(&r->endpoint, fake_redis_url(r->fake), &r->commands, &r->errors);
-    r->endpoint.clock = &r->clock.clock;
-    r->endpoint.connect_timeout_ms = CONNECT_MS;
-    r->endpoint.command_timeout_ms = COMMAND_MS;
-    r->asks = dibs__channel_new(&r->endpoint, &hooks);
-    r->background = dibs__channel_new(&r->endpoint, &hooks);
-    r->other = dibs__channel_new(&r->endpoint, &hooks);
+    fake_redis_endpoint(&r->store.endpoint, fake_redis_url(r->fake), &r->commands, &r->errors);
+    r->store.endpoint.clock = &r->clock.clock;
+    r->store.endpoint.connect_timeout_ms = CONNECT_MS;
+    r->store.endpoint.command_timeout_ms = COMMAND_MS;
+    r->asks = dibs__channel_new(&r->store.endpoint, &hooks);
+    r->background = dibs__channel_new(&r->store.endpoint, &hooks);
+    r->other = dibs__channel_new(&r->store.endpoint, &hooks);
     assert_int_equal(dibs__mutex_init(&r->store.mutex), 0);
     r->store.background = r->background;
     new_retractions(r, NULL);
@@ -93,7 +92,7 @@ static int teardown(void **state)
     dibs__channel_free(r->other);
     dibs__retractions_free(r->store.retractions);
     dibs__mutex_destroy(&r->store.mutex);
-    dibs__endpoint_free(&r->endpoint);
+    dibs__endpoint_free(&r->store.endpoint);
     moved_clock_destroy(&r->clock);
     fake_redis_stop(r->fake);
     return 0;

@@ -195,10 +195,10 @@ static bool send_look(struct renewal_call *call)
 }
 
 /* A server that may not know the lease must restore it, not only look at it. */
-static bool send_script(struct renewal_call *call, const struct dibs__link_view *view, bool with_text)
+static bool send_script(struct renewal_call *call, const struct dibs__link_view *view)
 {
     const struct dibs__redirect *redirect = item_of(call, 0)->redirect;
-    struct dibs__call script = {.asking = redirect && redirect->asking, .with_text = with_text};
+    struct dibs__call script = {.asking = redirect && redirect->asking};
 
     for (size_t i = 0; i < call->count; i++)
         item_of(call, i)->look = item_of(call, i)->look && !may_be_forgotten(call, item_of(call, i));
@@ -211,7 +211,7 @@ static bool send_script(struct renewal_call *call, const struct dibs__link_view 
 }
 
 /* Must be called after batch->proof was taken. Watched locks are read on the connection that the server tracks. */
-static bool send_call(struct renewal_call *call, bool with_text)
+static bool send_call(struct renewal_call *call)
 {
     struct dibs__redis_store *store = call->renewal->store;
     bool watch = call->renewal->batch->watch;
@@ -223,7 +223,7 @@ static bool send_call(struct renewal_call *call, bool with_text)
     call->server = view.server;
     call->not_after = dibs__redis_not_after(store, &view, dibs__now(store->config.clock));
     call->all_moved = true;
-    return watch ? send_look(call) : send_script(call, &view, with_text);
+    return watch ? send_look(call) : send_script(call, &view);
 }
 
 /* If there is a connection, memory ran out. */
@@ -243,7 +243,7 @@ static void begin_call(struct renewal *renewal, size_t first, size_t count)
 
     if (call)
         *call = (struct renewal_call){.renewal = renewal, .first = first, .count = count};
-    if (!call || !send_call(call, false)) {
+    if (!call || !send_call(call)) {
         free(call);
         note_unsent(renewal);
         return;
@@ -406,8 +406,9 @@ static void on_renewed(void *arg, const redisReply *reply, const struct dibs__er
     struct renewal_call *call = arg;
     struct renewal *renewal = call->renewal;
 
-    bool wants_text = reply && dibs__script_wants_text(reply, renewal->store->background);
-    if (wants_text && send_call(call, true))
+    enum dibs__script script = call->in_full ? DIBS__SCRIPT_renew : DIBS__SCRIPT_renew_short;
+    bool wants_text = reply && dibs__script_wants_text(script, reply, &renewal->store->endpoint.scripts);
+    if (wants_text && send_call(call))
         return;
     if (!reply) {
         renewal->failed = *error;

@@ -42,7 +42,6 @@ struct retraction {
     bool is_done; /* set with the answer to its batch: the token is gone for good, or another node retracts it */
     bool alone;   /* the entry is sent by itself: a batch that it was in was refused, or each entry of this store has a
                      slot of its own */
-    bool with_text; /* the server has lost the script */
     bool surpasses; /* set when a batch takes the entry; waiters may leave the lock to the token, because they saw it at
                        another server */
     char texts[];   /* read-only once listed */
@@ -202,14 +201,14 @@ static void take_code(const struct batch *batch, struct retraction *entry, int64
  */
 static void take_answer(const struct batch *batch, const redisReply *reply)
 {
-    bool lost_script = reply && dibs__script_wants_text(reply, batch->all->carrier);
+    bool lost_script =
+        reply && dibs__script_wants_text(DIBS__SCRIPT_retract, reply, &batch->all->store->endpoint.scripts);
     bool refused = reply && !lost_script && batch->count > 1 && dibs__reply_is_final_error(reply);
     int64_t server_us = 0;
     bool answered = reply && dibs__codec_read_retract(reply, batch->count, &server_us);
 
     for (size_t i = 0; i < batch->count; i++) {
         struct retraction *entry = batch->entries[i];
-        entry->with_text = entry->with_text || lost_script;
         entry->alone = entry->alone || refused;
         entry->due = 0; /* in another form */
         if (lost_script || refused)
@@ -301,8 +300,7 @@ static bool send_retraction(struct batch *batch, struct dibs__channel *channel, 
                               .key_count = batch->count * DIBS__KEYS,
                               .asking = first->what.asking,
                               .untracked = channel == store->background && !first->what.asking &&
-                                           dibs__tracking_is_on(&store->tracking, view->serial),
-                              .with_text = first->with_text};
+                                           dibs__tracking_is_on(&store->tracking, view->serial)};
 
     batch->untracked = call.untracked;
     batch->all_moved = view->tells_parted;
@@ -388,8 +386,7 @@ static struct retraction *next_ready(struct dibs__retractions *all, int64_t now)
 /* Whether both can be sent in one command, because they take the same route. */
 static bool go_together(const struct retraction *a, const struct retraction *b)
 {
-    return a->route.channel == b->route.channel && a->route.serial == b->route.serial && !a->alone && !b->alone &&
-           a->with_text == b->with_text;
+    return a->route.channel == b->route.channel && a->route.serial == b->route.serial && !a->alone && !b->alone;
 }
 
 /* NULL: all batches are under way. */
