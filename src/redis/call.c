@@ -16,35 +16,28 @@ struct script_command {
     char *text; /* made for this command; NULL: none was */
 };
 
-/* Fills the first two words: EVALSHA and the id, or EVAL and the text. */
-static void name_script(struct script_command *out, const struct dibs__call *call, const struct dibs__link_view *view)
-{
-    unsigned bit = 1u << call->script;
-    unsigned known = atomic_load_explicit(view->scripts, memory_order_relaxed);
-    bool by_text = !(known & bit) || (known & DIBS__SCRIPTS_AS_TEXT);
-
-    if (!(known & bit))
-        atomic_fetch_or_explicit(view->scripts, bit, memory_order_relaxed);
-    out->words[0] = by_text ? "EVAL" : "EVALSHA";
-    out->words[1] = by_text ? dibs__scripts[call->script].text : dibs__scripts[call->script].sha;
-}
-
-/* False: no memory. In either case free(out->text) must follow. */
+/*
+ * The first two words are EVALSHA and the id or, if the server is not known to have the script, EVAL and the text.
+ * False: no memory. In either case free(out->text) must follow.
+ */
 static bool make_command(struct script_command *out, const struct dibs__call *call, const struct dibs__link_view *view)
 {
+    const struct dibs__script_text *script = &dibs__scripts[call->script];
+    unsigned bit = 1u << call->script, known = atomic_load_explicit(view->scripts, memory_order_relaxed);
+    bool by_id = !call->asking && (known & bit) && !(known & DIBS__SCRIPTS_AS_TEXT);
+
     *out = (struct script_command){
         .command = {.words = out->words, .more = &call->words, .tells_first = call->tells_first},
-        .words = {"EVAL", NULL, out->key_count},
+        .words = {by_id ? "EVALSHA" : "EVAL", by_id ? script->sha : script->text, out->key_count},
     };
     *dibs__put_number(out->key_count, call->asking ? 1 : call->key_count, 10) = '\0';
     out->command.before_count = call->asking || call->untracked;
     out->command.before = call->asking ? &dibs__asking : &dibs__caching_no;
-    if (!call->asking) {
-        name_script(out, call, view);
-        return !call->words.failed;
-    }
-    out->words[1] = out->text = dibs__script_single_key(call->script, (int)call->key_count - 1);
-    return out->text && !call->words.failed;
+    if (call->asking)
+        out->words[1] = out->text = dibs__script_single_key(call->script, (int)call->key_count - 1);
+    else if (!(known & bit))
+        atomic_fetch_or_explicit(view->scripts, bit, memory_order_relaxed);
+    return out->words[1] && !call->words.failed;
 }
 
 bool dibs__script_wants_text(enum dibs__script script, const redisReply *reply, atomic_uint *scripts)
@@ -56,12 +49,6 @@ bool dibs__script_wants_text(enum dibs__script script, const redisReply *reply, 
     if (forbidden)
         atomic_fetch_or_explicit(scripts, DIBS__SCRIPTS_AS_TEXT, memory_order_relaxed);
     return lost || forbidden;
-}
-
-void dibs__call_init(struct dibs__call *call, enum dibs__script script, size_t key_count)
-{
-    dibs__words_free(&call->words);
-    *call = (struct dibs__call){.script = script, .key_count = key_count};
 }
 
 /* DIBS_OK: exchange->reply belongs to the caller. */

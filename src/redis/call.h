@@ -15,9 +15,6 @@ struct dibs__call {
     bool untracked; /* the call goes behind CLIENT CACHING NO, unless it goes behind ASKING */
 };
 
-/* Begins another call with the same struct: it has no words, and no flag is set. */
-void dibs__call_init(struct dibs__call *call, enum dibs__script script, size_t key_count);
-
 /*
  * Whether the reply says that the script must be sent as text: the server does not have the script, or does not let the
  * account use EVALSHA. That is noted in `scripts`, the endpoint's, so the call only has to be sent again.

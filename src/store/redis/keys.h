@@ -33,13 +33,6 @@ struct dibs__key {
  */
 void dibs__key_of(struct dibs__key *out, enum dibs__key_kind kind, const char *prefix, const char *name);
 
-/*
- * As dibs__key_of, into memory of the caller: the lock's own key, and one of its sidecars, made from that key. Both
- * write a NUL, and return the size without it.
- */
-size_t dibs__key_lock(char *out, const char *prefix, const char *name);
-size_t dibs__key_sidecar(char *out, enum dibs__key_kind kind, const char *lock, size_t size);
-
 /* The name, within the key, of the lock with that key, which a NUL follows. NULL: no lock has that key. */
 const char *dibs__key_name(const char *prefix, const char *key, size_t size);
 

@@ -14,10 +14,8 @@ void *dibs__lock_call_new(size_t size, const struct dibs__redis_store *store, co
     call->tries = 0;
     call->in_doubt = call->repeated = false;
     call->call = (struct dibs__call){.key_count = 0};
-    struct dibs__key *lock = &call->keys[DIBS__KEY_LOCK];
-    lock->size = dibs__key_lock(lock->bytes, store->config.key_prefix, op->name ? op->name : "");
-    for (int i = DIBS__KEY_LOCK + 1; i < DIBS__KEYS; i++)
-        call->keys[i].size = dibs__key_sidecar(call->keys[i].bytes, (enum dibs__key_kind)i, lock->bytes, lock->size);
+    for (int i = 0; i < DIBS__KEYS; i++)
+        dibs__key_of(&call->keys[i], (enum dibs__key_kind)i, store->config.key_prefix, op->name ? op->name : "");
     return call;
 }
 
@@ -35,9 +33,12 @@ dibs_status dibs__lock_call_no_memory(struct dibs__error *error)
 
 void dibs__lock_call_write(struct dibs__lock_call *call, enum dibs__script script, bool with_member)
 {
-    dibs__call_init(&call->call, script, DIBS__KEYS + with_member);
+    size_t keys = script == DIBS__SCRIPT_vote ? 0 : DIBS__KEYS; /* a vote is about no lock */
+
+    dibs__words_free(&call->call.words);
+    call->call = (struct dibs__call){.script = script, .key_count = keys + with_member};
     call->call.words.bytes = (struct dibs__buffer){.bytes = call->room, .cap = sizeof call->room, .is_lent = true};
-    for (int i = 0; i < DIBS__KEYS; i++)
+    for (size_t i = 0; i < keys; i++)
         dibs__words_add(&call->call.words, call->keys[i].bytes, call->keys[i].size);
     if (with_member)
         dibs__words_add_text(&call->call.words, DIBS__KEY_MEMBER);

@@ -13,8 +13,7 @@ static dibs_status send_vote(struct dibs__redis_store *store, struct dibs__lock_
     struct dibs__vote *vote = call->op->vote;
 
     vote->began = dibs__now(store->config.clock);
-    dibs__call_init(&call->call, DIBS__SCRIPT_vote, 1);
-    dibs__words_add_text(&call->call.words, DIBS__KEY_MEMBER);
+    dibs__lock_call_write(call, DIBS__SCRIPT_vote, true);
     dibs__codec_vote(&call->call.words, vote, dibs__redis_not_after(store, &call->view, vote->began),
                      dibs__codec_run(call->view.id.run_id));
     return dibs__lock_call_send(store, call, NULL, error);
