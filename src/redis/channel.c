@@ -9,26 +9,125 @@
 #define LAST_LOOK_MS 200   /* while there is something to read, a reply that came in time is waited for this long */
 #define HANDED_OUT_MS 1000 /* a thread that has taken bytes is waited for this long; it only needs a processor */
 
-static void tell_scheduler(struct dibs__channel *channel) DIBS__EXCLUDES(channel_mutex)
+/* ---------------------------------------------------------------- requests */
+
+/* As one thread at a time takes requests, the one that it sees first stays where it is until it has taken that one. */
+static struct dibs__request *take_unused(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
 {
-    channel->hooks.unattended(channel->hooks.context);
+    struct dibs__request *first = atomic_load_explicit(&channel->unused, memory_order_acquire);
+
+    while (first && !atomic_compare_exchange_weak_explicit(&channel->unused, &first, first->links.next,
+                                                           memory_order_acquire, memory_order_acquire))
+        continue;
+    return first;
 }
 
-/* ------------------------------------------------------------ what is known */
-
-unsigned dibs__channel_load(struct dibs__channel *channel)
+/*
+ * Makes a request for a command. NULL: no memory, and the error is filled. Requests are used again, and freed with the
+ * channel, because a thread that wakes the thread of a request may do so when that one has already gone on.
+ */
+static struct dibs__request *new_request(struct dibs__channel *channel, struct dibs__error *error)
+    DIBS__REQUIRES(channel_mutex)
 {
-    return atomic_load_explicit(&channel->in_flight, memory_order_relaxed);
+    struct dibs__request *request = take_unused(channel);
+
+    if (!request)
+        request = calloc(1, sizeof *request);
+    if (!request) {
+        dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a command");
+        return NULL;
+    }
+    request->waited_for = request->away = request->asleep = request->unknown = false;
+    atomic_store_explicit(&request->done, false, memory_order_relaxed);
+    request->wait = NULL;
+    request->reply = NULL;
+    request->said_before = 0;
+    request->done_fn = NULL;
+    return request;
 }
 
-bool dibs__channel_is_connected(struct dibs__channel *channel)
+/*
+ * Gives the request back, and frees its reply. May be called with or without the mutex. Not analysed: only the links of
+ * a request that is no longer in flight are written, which nobody else reads.
+ */
+static void free_request(struct dibs__channel *channel, struct dibs__request *request) DIBS__UNANALYSED
 {
-    return atomic_load_explicit(&channel->standing, memory_order_relaxed);
+    struct dibs__request *first = atomic_load_explicit(&channel->unused, memory_order_relaxed);
+
+    if (request->reply)
+        freeReplyObject(request->reply);
+    do
+        request->links.next = first;
+    while (!atomic_compare_exchange_weak_explicit(&channel->unused, &first, request, memory_order_release,
+                                                  memory_order_relaxed));
 }
 
-bool dibs__channel_is_waited_for(struct dibs__channel *channel)
+/* ------------------------------------------------------------- in flight */
+
+/* Appends a command right before that of the request. False: no memory. */
+static bool append_before(struct dibs__channel *channel, struct dibs__request *request,
+                          const struct dibs__command *command) DIBS__REQUIRES(channel_mutex)
 {
-    return dibs__channel_load(channel) > atomic_load_explicit(&channel->unattended, memory_order_relaxed);
+    request->before++;
+    return dibs__buffer_command(&channel->out, command->words, command->more);
+}
+
+static const struct dibs__command ping = {.words = (const char *[]){"PING", NULL}};
+const struct dibs__command dibs__asking = {.words = (const char *[]){"ASKING", NULL}};
+const struct dibs__command dibs__caching_no = {.words = (const char *[]){"CLIENT", "CACHING", "NO", NULL}};
+
+/*
+ * A server writes to its clients in reverse of the order in which it first had something for each. Behind a PING, the
+ * client of this link comes first in that order, and so is written to last. The PING precedes all other commands,
+ * because ASKING and CLIENT CACHING NO apply only to the one command behind them.
+ */
+static bool append_all_before(struct dibs__channel *channel, struct dibs__request *request,
+                              const struct dibs__command *command) DIBS__REQUIRES(channel_mutex)
+{
+    request->before = 0;
+    if (command->tells_first && !append_before(channel, request, &ping))
+        return false;
+    for (unsigned i = 0; i < command->before_count; i++)
+        if (!append_before(channel, request, &command->before[i]))
+            return false;
+    return true;
+}
+
+/* Appends a command, and its request to those in flight. Requires a link that is not broken. False: no memory. */
+static bool append(struct dibs__channel *channel, struct dibs__request *request, const struct dibs__command *command)
+    DIBS__REQUIRES(channel_mutex)
+{
+    size_t before = channel->out.used;
+
+    DIBS__REQUIRE(dibs__channel_has_link(channel) && !atomic_load(&request->done));
+    if (!append_all_before(channel, request, command) ||
+        !dibs__buffer_command(&channel->out, command->words, command->more)) {
+        channel->out.used = before;
+        return false;
+    }
+    request->tells_first = command->tells_first;
+    request->begin = channel->queued;
+    request->expires = dibs__after_ms(dibs__now(channel->endpoint->clock), channel->endpoint->command_timeout_ms);
+    channel->queued += channel->out.used - before;
+    DIBS__LIST_APPEND(channel->first, request, links);
+    atomic_fetch_add_explicit(&channel->in_flight, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&channel->endpoint->in_flight, 1, memory_order_relaxed);
+    if (!request->waited_for)
+        atomic_fetch_add_explicit(&channel->unattended, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(channel->endpoint->commands, 1, memory_order_relaxed);
+    return true;
+}
+
+void dibs__channel_unlock_quietly(struct dibs__channel *channel)
+{
+    struct dibs__sleeper *woken[DIBS__WOKEN_MAX];
+    size_t count = channel->woken_count;
+
+    memcpy(woken, channel->woken, count * sizeof *woken);
+    channel->woken_count = 0;
+    channel_mutex_unlock(&channel->mutex);
+    for (size_t i = 0; i < count; i++)
+        dibs__sleeper_wake(woken[i]);
 }
 
 void dibs__channel_unlock(struct dibs__channel *channel)
@@ -36,55 +135,103 @@ void dibs__channel_unlock(struct dibs__channel *channel)
     bool tells = channel->tells || channel->finished;
 
     channel->tells = false;
-    dibs__flight_unlock(channel);
+    dibs__channel_unlock_quietly(channel);
     if (tells)
-        tell_scheduler(channel);
+        channel->hooks.unattended(channel->hooks.context);
 }
 
-/* If a thread has a role, that thread will notice the end of the link. */
-bool dibs__channel_look(struct dibs__channel *channel)
+/*
+ * The oldest request is no longer in flight: its thread goes on, or the scheduler runs its done_fn. After this call,
+ * that request must not be used.
+ */
+static void end_first(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
 {
-    struct dibs__error error;
+    struct dibs__request *request = channel->first;
 
-    channel_mutex_lock(&channel->mutex);
-    if (dibs__channel_has_link(channel) && !channel->reading && !channel->writing &&
-        dibs__link_look(channel->link) == DIBS__SIGHT_END) {
-        dibs__error_set(&error, DIBS_UNAVAILABLE, "the connection to %s broke: the server closed it",
-                        channel->endpoint->url.shown);
-        dibs__channel_break(channel, &error);
+    DIBS__LIST_REMOVE(channel->first, request, links);
+    atomic_fetch_sub_explicit(&channel->in_flight, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&channel->endpoint->in_flight, 1, memory_order_relaxed);
+    if (!request->waited_for)
+        atomic_fetch_sub_explicit(&channel->unattended, 1, memory_order_relaxed);
+    if (request->waited_for) {
+        if (request->asleep && request->wait)
+            dibs__wait_came(request->wait);
+        else if (request->asleep)
+            channel->woken[channel->woken_count++] = &request->sleeper;
+        atomic_store_explicit(&request->done, true, memory_order_release);
+    } else if (request->done_fn) {
+        atomic_store_explicit(&request->done, true, memory_order_relaxed);
+        DIBS__LIST_APPEND(channel->finished, request, links);
+    } else {
+        free_request(channel, request);
     }
-    bool connected = dibs__channel_has_link(channel);
-    dibs__channel_unlock(channel);
-    return connected;
 }
 
-/* ------------------------------------------------------------------ the link */
+/* Takes the reply to a command that was sent before that of the request. */
+static void answer_before(struct dibs__request *request, redisReply *reply) DIBS__REQUIRES(channel_mutex)
+{
+    bool done = reply->type == REDIS_REPLY_INTEGER ? reply->integer > 0
+                                                   : reply->type == REDIS_REPLY_STATUS && strcmp(reply->str, "OK") == 0;
 
-bool dibs__channel_view(struct dibs__channel *channel, struct dibs__link_view *view)
+    request->before--;
+    if (done)
+        request->said_before |= UINT32_C(1) << request->before;
+    if (reply->type == REDIS_REPLY_ERROR)
+        request->said_before |= DIBS__BEFORE_REFUSED;
+    freeReplyObject(reply);
+}
+
+void dibs__channel_answer(struct dibs__channel *channel, redisReply *reply)
+{
+    DIBS__REQUIRE(channel->first && channel->woken_count < DIBS__WOKEN_MAX);
+    if (channel->first->before > 0) {
+        answer_before(channel->first, reply);
+        return;
+    }
+    if (reply->type == REDIS_REPLY_ERROR)
+        atomic_fetch_add_explicit(channel->endpoint->errors, 1, memory_order_relaxed);
+    channel->first->reply = reply;
+    end_first(channel);
+}
+
+void dibs__channel_fail_all(struct dibs__channel *channel, uint64_t sent)
+{
+    channel_mutex_held(&channel->mutex);
+    while (channel->first) {
+        channel->first->unknown = channel->first->begin < sent;
+        channel->first->why = channel->broken_by.status;
+        end_first(channel);
+        while (channel->woken_count > 0) /* with the mutex locked, because a broken connection is rare, and any number
+                                            of requests may be in flight */
+            dibs__sleeper_wake(channel->woken[--channel->woken_count]);
+    }
+}
+
+/* NULL: there is none. *why is set to why the request failed, if it did. */
+static struct dibs__request *take_finished(struct dibs__channel *channel, struct dibs__error *why)
 {
     channel_mutex_lock(&channel->mutex);
-    bool connected = dibs__channel_has_link(channel);
-    if (connected)
-        *view = channel->link->view;
-    channel_mutex_unlock(&channel->mutex);
-    return connected;
-}
-
-void dibs__channel_want(struct dibs__channel *channel)
-{
-    if (!dibs__channel_is_connected(channel) && !atomic_exchange(&channel->connector.wanted, true))
-        tell_scheduler(channel);
-}
-
-void dibs__channel_set_clock(struct dibs__channel *channel, uint64_t serial, int64_t least_us, int64_t most_us)
-{
-    channel_mutex_lock(&channel->mutex);
-    if (channel->link && channel->serial == serial) {
-        int64_t *ahead_us = &channel->link->view.server_ahead_us;
-        *ahead_us = *ahead_us < most_us ? *ahead_us : most_us;
-        *ahead_us = *ahead_us > least_us ? *ahead_us : least_us;
+    struct dibs__request *request = channel->finished;
+    if (request) {
+        DIBS__LIST_REMOVE(channel->finished, request, links);
+        *why = channel->broken_by;
+        why->status = request->why;
     }
     channel_mutex_unlock(&channel->mutex);
+    return request;
+}
+
+void dibs__channel_run_completions(struct dibs__channel *channel)
+{
+    struct dibs__request *request;
+    struct dibs__error why;
+
+    while ((request = take_finished(channel, &why))) {
+        dibs__completion_begin();
+        request->done_fn(request->arg, request->reply, &why);
+        dibs__completion_end();
+        free_request(channel, request);
+    }
 }
 
 /* ------------------------------------------------------------------- sending */
@@ -96,13 +243,13 @@ static bool send_on(struct dibs__channel *channel, uint64_t serial, struct dibs_
 {
     if (!dibs__channel_has_link(channel) || channel->serial != serial) {
         dibs__error_set(error, DIBS_UNAVAILABLE, "the connection to %s broke", channel->endpoint->url.shown);
-    } else if (!dibs__flight_append(channel, request, command)) {
+    } else if (!append(channel, request, command)) {
         dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a command");
     } else {
         dibs__channel_flush(channel, deadline);
         return true;
     }
-    dibs__request_free(channel, request);
+    free_request(channel, request);
     return false;
 }
 
@@ -112,7 +259,7 @@ struct dibs__request *dibs__channel_send(struct dibs__channel *channel, uint64_t
 {
     dibs__borrow_begin();
     channel_mutex_lock(&channel->mutex);
-    struct dibs__request *request = dibs__request_new(channel, error);
+    struct dibs__request *request = new_request(channel, error);
     if (request) {
         request->waited_for = true;
         request->away = deadline == 0;
@@ -130,7 +277,7 @@ bool dibs__channel_submit(struct dibs__channel *channel, uint64_t serial, const 
 
     dibs__borrow_begin();
     channel_mutex_lock(&channel->mutex);
-    struct dibs__request *request = dibs__request_new(channel, &error);
+    struct dibs__request *request = new_request(channel, &error);
     if (request) {
         request->done_fn = done;
         request->arg = arg;
@@ -255,7 +402,7 @@ DIBS__UNANALYSED dibs_status dibs__channel_wait(struct dibs__channel *channel, s
     exchange->reply = request->reply;
     request->reply = NULL;
     dibs_status why = request->why;
-    dibs__request_free(channel, request);
+    free_request(channel, request);
     if (exchange->reply)
         return DIBS_OK;
     channel_mutex_lock(&channel->mutex);
@@ -288,6 +435,18 @@ no_mutex:
     return NULL;
 }
 
+/* Drops the replies of requests that were answered but not completed: these fail like the rest. */
+static void drop_replies(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
+{
+    for (struct dibs__request *request = channel->finished; request; request = request->links.next) {
+        if (!request->reply)
+            continue;
+        freeReplyObject(request->reply);
+        request->reply = NULL;
+        request->why = channel->broken_by.status;
+    }
+}
+
 void dibs__channel_free(struct dibs__channel *channel)
 {
     struct dibs__error closed = {DIBS_CLOSED, "the runtime is closed"};
@@ -298,11 +457,12 @@ void dibs__channel_free(struct dibs__channel *channel)
     DIBS__REQUIRE(!channel->reading && !channel->writing && channel->opener != DIBS__OPENER_THREAD);
     dibs__channel_break(channel, &closed);
     channel->broken_by = closed;
-    dibs__flight_drop_replies(channel);
+    drop_replies(channel);
     channel_mutex_unlock(&channel->mutex);
-    dibs__flight_run_completions(channel);
+    dibs__channel_run_completions(channel);
     channel_mutex_lock(&channel->mutex);
-    dibs__flight_free_unused(channel);
+    for (struct dibs__request *request; (request = take_unused(channel));)
+        free(request);
     dibs__buffer_free(&channel->out);
     dibs__buffer_free(&channel->sending);
     if (channel->has_bell)

@@ -10,39 +10,7 @@
 #define REPLICA_LEAST_MS 500       /* a link to a replica is kept for at least this long */
 #define NEWEST 64                  /* so many of the newest requests are looked at for a thread that reads on */
 
-/* The roles, for the compiler's analysis: a thread has a role between taking and leaving it. */
-extern struct dibs__mutex_class writing_role, reading_role;
-
-/* Not analysed: the roles are flags, which no analysis can follow. */
-static void take_writing(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
-    DIBS__ACQUIRES(writing_role) DIBS__UNANALYSED
-{
-    DIBS__REQUIRE(dibs__channel_has_link(channel) && !channel->writing);
-    channel->writing = true;
-}
-
-static void leave_writing(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
-    DIBS__RELEASES(writing_role) DIBS__UNANALYSED
-{
-    DIBS__REQUIRE(channel->link && channel->writing);
-    channel->writing = false;
-}
-
-static void take_reading(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
-    DIBS__ACQUIRES(reading_role) DIBS__UNANALYSED
-{
-    DIBS__REQUIRE(dibs__channel_has_link(channel) && !channel->reading);
-    channel->reading = true;
-}
-
-static void leave_reading(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
-    DIBS__RELEASES(reading_role) DIBS__UNANALYSED
-{
-    DIBS__REQUIRE(channel->link && channel->reading);
-    channel->reading = false;
-}
-
-/* --------------------------------------------------------- the end of a link */
+/* ------------------------------------------------------------------- the roles */
 
 /* Frees a broken link, unless a thread still has a role. */
 static void drop_link(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
@@ -59,6 +27,42 @@ static void drop_link(struct dibs__channel *channel) DIBS__REQUIRES(channel_mute
     pthread_cond_broadcast(&channel->changed);
 }
 
+/* The roles, for the compiler's analysis: a thread has a role between taking and leaving it. */
+extern struct dibs__mutex_class writing_role, reading_role;
+
+/* Not analysed: the roles are flags, which no analysis can follow. */
+static void take_writing(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
+    DIBS__ACQUIRES(writing_role) DIBS__UNANALYSED
+{
+    DIBS__REQUIRE(dibs__channel_has_link(channel) && !channel->writing);
+    channel->writing = true;
+}
+
+static void leave_writing(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
+    DIBS__RELEASES(writing_role) DIBS__UNANALYSED
+{
+    DIBS__REQUIRE(channel->link && channel->writing);
+    channel->writing = false;
+    drop_link(channel);
+}
+
+static void take_reading(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
+    DIBS__ACQUIRES(reading_role) DIBS__UNANALYSED
+{
+    DIBS__REQUIRE(dibs__channel_has_link(channel) && !channel->reading);
+    channel->reading = true;
+}
+
+static void leave_reading(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
+    DIBS__RELEASES(reading_role) DIBS__UNANALYSED
+{
+    DIBS__REQUIRE(channel->link && channel->reading);
+    channel->reading = false;
+    drop_link(channel);
+}
+
+/* --------------------------------------------------------- the end of a link */
+
 void dibs__channel_break(struct dibs__channel *channel, const struct dibs__error *why)
 {
     channel_mutex_held(&channel->mutex);
@@ -69,7 +73,7 @@ void dibs__channel_break(struct dibs__channel *channel, const struct dibs__error
     atomic_store(&channel->standing, false);
     channel->broken_by = *why;
     dibs__link_shut(channel->link);
-    dibs__flight_fail(channel, sent);
+    dibs__channel_fail_all(channel, sent);
     drop_link(channel);
 }
 
@@ -182,7 +186,6 @@ void dibs__channel_flush(struct dibs__channel *channel, int64_t deadline)
     leave_writing(channel);
     if (dibs__channel_has_link(channel) && dibs__channel_has_unsent(channel))
         channel->tells = true;
-    drop_link(channel);
 }
 
 void dibs__channel_gather(void)
@@ -206,8 +209,11 @@ void dibs__channel_send_gathered(void)
 
 /* ------------------------------------------------------------------- reading */
 
-/* Takes complete replies from the reader. False: the bytes are no replies. */
-static bool parse(struct dibs__link *link, redisReply *replies[REPLIES_AT_ONCE], size_t *count,
+/*
+ * Takes complete replies from the reader. False: the bytes are no replies. Sets *of_replica if one of them shows that
+ * the server is a replica.
+ */
+static bool parse(struct dibs__link *link, redisReply *replies[REPLIES_AT_ONCE], size_t *count, bool *of_replica,
                   struct dibs__error *error) DIBS__REQUIRES(reading_role)
 {
     for (*count = 0; *count < REPLIES_AT_ONCE; ++*count) {
@@ -215,23 +221,9 @@ static bool parse(struct dibs__link *link, redisReply *replies[REPLIES_AT_ONCE],
             return false;
         if (!replies[*count])
             break;
+        *of_replica = *of_replica || dibs__reply_tells_of_a_replica(replies[*count]);
     }
     return true;
-}
-
-/*
- * Whether the server has become a replica, so that the address may lead to another server by now. A new link is kept,
- * so that a replica is not connected to again and again, unless the link was made to a server that had to be a master.
- */
-static bool is_demoted(const struct dibs__channel *channel, const struct dibs__link *link, redisReply **replies,
-                       size_t count) DIBS__REQUIRES(reading_role)
-{
-    bool told = false;
-
-    for (size_t i = 0; i < count && !told; i++)
-        told = dibs__reply_tells_of_a_replica(replies[i]);
-    return told && (link->greeting.role == DIBS__ROLE_MASTER ||
-                    dibs__now(channel->endpoint->clock) >= dibs__after_ms(link->greeted_at, REPLICA_LEAST_MS));
 }
 
 /* Hands the replies to their requests. False: there are more replies than requests. */
@@ -240,7 +232,7 @@ static bool hand_out(struct dibs__channel *channel, redisReply **replies, size_t
     size_t i = 0;
 
     for (; i < count && channel->first; i++)
-        dibs__flight_answer(channel, replies[i]);
+        dibs__channel_answer(channel, replies[i]);
     bool all = i == count;
     for (; i < count; i++)
         freeReplyObject(replies[i]);
@@ -316,7 +308,8 @@ static long receive_by(struct dibs__channel *channel, struct dibs__link *link, s
 
 /*
  * Hands out the replies that the reader has, and breaks the link if they are not what was asked for. True: the server
- * was demoted.
+ * has become a replica, so that the address may lead to another server by now. A new link is kept, so that a replica is
+ * not connected to again and again, unless the link was made to a server that had to be a master.
  */
 static bool take_replies(struct dibs__channel *channel, struct dibs__link *link) DIBS__REQUIRES(channel_mutex)
     DIBS__REQUIRES(reading_role)
@@ -324,12 +317,11 @@ static bool take_replies(struct dibs__channel *channel, struct dibs__link *link)
     redisReply *replies[REPLIES_AT_ONCE];
     struct dibs__error garbage;
     size_t count = REPLIES_AT_ONCE;
-    bool good = true, demoted = false;
+    bool good = true, of_replica = false;
 
     while (good && count == REPLIES_AT_ONCE) {
-        dibs__flight_unlock(channel);
-        good = parse(link, replies, &count, &garbage);
-        demoted = demoted || is_demoted(channel, link, replies, count);
+        dibs__channel_unlock_quietly(channel);
+        good = parse(link, replies, &count, &of_replica, &garbage);
         channel_mutex_lock(&channel->mutex);
         if (!hand_out(channel, replies, count) && !channel->broken) {
             good = false;
@@ -339,7 +331,8 @@ static bool take_replies(struct dibs__channel *channel, struct dibs__link *link)
         if (!good)
             dibs__channel_break(channel, &garbage);
     }
-    return demoted;
+    return of_replica && (link->greeting.role == DIBS__ROLE_MASTER ||
+                          dibs__now(channel->endpoint->clock) >= dibs__after_ms(link->greeted_at, REPLICA_LEAST_MS));
 }
 
 static void read_in(struct dibs__channel *channel, const struct dibs__request *own, int64_t deadline)
@@ -348,13 +341,13 @@ static void read_in(struct dibs__channel *channel, const struct dibs__request *o
     struct dibs__link *link = channel->link;
     struct dibs__error error = {DIBS_OK, ""};
 
-    dibs__flight_unlock(channel);
+    dibs__channel_unlock_quietly(channel);
     long received = deadline > 0 ? receive_by(channel, link, dibs__channel_spin(channel, own), deadline, &error)
                                  : take(channel, link, &error);
     channel_mutex_lock(&channel->mutex);
     bool demoted = received != 0 && take_replies(channel, link);
     if (demoted) {
-        dibs__flight_unlock(channel);
+        dibs__channel_unlock_quietly(channel);
         dibs__endpoint_failed(channel->endpoint);
         channel_mutex_lock(&channel->mutex);
     }
@@ -405,7 +398,6 @@ void dibs__channel_read(struct dibs__channel *channel, const struct dibs__reques
     while (own && !dibs__request_is_done(own) && !channel->broken &&
            (channel->writing || !dibs__channel_has_unsent(channel)) && dibs__now(channel->endpoint->clock) < deadline);
     leave_reading(channel);
-    drop_link(channel);
     dibs__channel_pass_reading_on(channel);
 }
 
@@ -430,7 +422,6 @@ DIBS__UNANALYSED void dibs__channel_read_on(struct dibs__channel *channel, short
 DIBS__UNANALYSED void dibs__channel_end_reading(struct dibs__channel *channel)
 {
     leave_reading(channel);
-    drop_link(channel);
     dibs__channel_pass_reading_on(channel);
 }
 

@@ -1,12 +1,10 @@
 /*
  * What the files of a channel share, and nobody else includes:
  *
- *     channel.c         what other files call: sending, waiting, asking after the channel
- *     channel_flight.c  the requests in flight
- *     channel_io.c      the writing and the reading role, and the end of a link
- *     channel_wait.c    waiting for replies of several channels at the same time
- *     channel_open.c    making the next link
- *     channel_poll.c    what the scheduler's event loop calls
+ *     channel.c       requests: sending them, those in flight, waiting for their replies
+ *     channel_io.c    the writing and the reading role, and the end of a link
+ *     channel_wait.c  waiting for replies of several channels at the same time
+ *     channel_link.c  what is known of the link, making the next one, and what the scheduler's event loop calls
  *
  * Lock discipline
  *
@@ -132,45 +130,30 @@ struct dibs__channel {
     atomic_uint takes; /* atomic; the reading role's; odd from before each receive until what it took is handed out */
 };
 
-/* ----------------------------------------------------------- channel_flight.c */
+/* ------------------------------------------------------------------ channel.c */
 
 static inline bool dibs__request_is_done(const struct dibs__request *request)
 {
     return atomic_load_explicit(&request->done, memory_order_acquire);
 }
 
-/*
- * Makes a request for a command. NULL: no memory, and the error is filled. Requests are used again, and freed with the
- * channel, because a thread that wakes the thread of a request may do so when that one has already gone on.
- */
-struct dibs__request *dibs__request_new(struct dibs__channel *channel, struct dibs__error *error)
-    DIBS__REQUIRES(channel_mutex);
-
-/* Gives the request back, and frees its reply. May be called with or without the mutex. */
-void dibs__request_free(struct dibs__channel *channel, struct dibs__request *request);
-void dibs__flight_free_unused(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex);
-
-/* Appends a command, and its request to those in flight. Requires a link that is not broken. False: no memory. */
-bool dibs__flight_append(struct dibs__channel *channel, struct dibs__request *request,
-                         const struct dibs__command *command) DIBS__REQUIRES(channel_mutex);
-
 /* Gives the oldest request in flight its reply. Requires that there is one, and that one more thread can be woken. */
-void dibs__flight_answer(struct dibs__channel *channel, redisReply *reply) DIBS__REQUIRES(channel_mutex);
-
-/* Unlocks the mutex, and then wakes the threads whose replies have come. */
-void dibs__flight_unlock(struct dibs__channel *channel) DIBS__RELEASES(channel_mutex);
+void dibs__channel_answer(struct dibs__channel *channel, redisReply *reply) DIBS__REQUIRES(channel_mutex);
 
 /* Fails all requests in flight, and wakes their threads. sent: how many bytes of the link may have been sent. */
-void dibs__flight_fail(struct dibs__channel *channel, uint64_t sent) DIBS__REQUIRES(channel_mutex);
+void dibs__channel_fail_all(struct dibs__channel *channel, uint64_t sent) DIBS__REQUIRES(channel_mutex);
+
+/* Unlocks the mutex, wakes the threads whose replies have come, and tells the scheduler what was left to it. */
+void dibs__channel_unlock(struct dibs__channel *channel) DIBS__RELEASES(channel_mutex);
+
+/* The same, but leaves telling the scheduler to whoever unlocks the mutex next. */
+void dibs__channel_unlock_quietly(struct dibs__channel *channel) DIBS__RELEASES(channel_mutex);
 
 /*
  * Runs the completions of the requests that have finished. Called only at the ends of dibs__channel_attend and
  * dibs__channel_free, where the thread holds no pointers to what completions may change (base/borrow.h).
  */
-void dibs__flight_run_completions(struct dibs__channel *channel) DIBS__EXCLUDES(channel_mutex);
-
-/* Drops the replies of requests that were answered but not completed: these fail like the rest. */
-void dibs__flight_drop_replies(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex);
+void dibs__channel_run_completions(struct dibs__channel *channel) DIBS__EXCLUDES(channel_mutex);
 
 /* --------------------------------------------------------------- channel_io.c */
 
@@ -230,18 +213,5 @@ static inline bool dibs__channel_is_taking(unsigned takes)
 
 /* Whether a reply may be about to come: bytes lie in the socket, or were taken and not handed out. Requires a link. */
 bool dibs__channel_has_something(const struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex);
-
-/* ------------------------------------------------------------------ channel.c */
-
-/* As dibs__flight_unlock, and then tells the scheduler what was left to it. */
-void dibs__channel_unlock(struct dibs__channel *channel) DIBS__RELEASES(channel_mutex);
-
-/* ------------------------------------------------------------- channel_open.c */
-
-/*
- * Called by the scheduler: begins a try that is due, or goes on with a try of its own or one that was left to it.
- * Requires that no thread has the opening role. Unlocks the mutex in between.
- */
-void dibs__channel_attend_try(struct dibs__channel *channel, bool keep_open, int64_t now) DIBS__REQUIRES(channel_mutex);
 
 #endif

@@ -3,7 +3,7 @@
  * by channels and subscribers; a sentinel uses only the tries.
  *
  * A connector has no lock. One thread at a time goes on with a try. The pauses belong to the scheduler's thread, which
- * makes all tries except those that a thread makes for itself (channel_open.c).
+ * makes all tries except those that a thread makes for itself (channel_link.c).
  */
 #ifndef DIBS_REDIS_CONNECTOR_H
 #define DIBS_REDIS_CONNECTOR_H

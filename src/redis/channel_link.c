@@ -1,6 +1,70 @@
+/* The link of a channel: what is known of it, how the next one is made, and what the scheduler does for both. */
 #include "redis/channel_parts.h"
 
 #define SPARE_LAST_MS 5000 /* longest pause between tries for a link that need not always exist */
+
+/* ------------------------------------------------------------ what is known */
+
+unsigned dibs__channel_load(struct dibs__channel *channel)
+{
+    return atomic_load_explicit(&channel->in_flight, memory_order_relaxed);
+}
+
+bool dibs__channel_is_connected(struct dibs__channel *channel)
+{
+    return atomic_load_explicit(&channel->standing, memory_order_relaxed);
+}
+
+bool dibs__channel_is_waited_for(struct dibs__channel *channel)
+{
+    return dibs__channel_load(channel) > atomic_load_explicit(&channel->unattended, memory_order_relaxed);
+}
+
+/* If a thread has a role, that thread will notice the end of the link. */
+bool dibs__channel_look(struct dibs__channel *channel)
+{
+    struct dibs__error error;
+
+    channel_mutex_lock(&channel->mutex);
+    if (dibs__channel_has_link(channel) && !channel->reading && !channel->writing &&
+        dibs__link_look(channel->link) == DIBS__SIGHT_END) {
+        dibs__error_set(&error, DIBS_UNAVAILABLE, "the connection to %s broke: the server closed it",
+                        channel->endpoint->url.shown);
+        dibs__channel_break(channel, &error);
+    }
+    bool connected = dibs__channel_has_link(channel);
+    dibs__channel_unlock(channel);
+    return connected;
+}
+
+bool dibs__channel_view(struct dibs__channel *channel, struct dibs__link_view *view)
+{
+    channel_mutex_lock(&channel->mutex);
+    bool connected = dibs__channel_has_link(channel);
+    if (connected)
+        *view = channel->link->view;
+    channel_mutex_unlock(&channel->mutex);
+    return connected;
+}
+
+void dibs__channel_want(struct dibs__channel *channel)
+{
+    if (!dibs__channel_is_connected(channel) && !atomic_exchange(&channel->connector.wanted, true))
+        channel->hooks.unattended(channel->hooks.context);
+}
+
+void dibs__channel_set_clock(struct dibs__channel *channel, uint64_t serial, int64_t least_us, int64_t most_us)
+{
+    channel_mutex_lock(&channel->mutex);
+    if (channel->link && channel->serial == serial) {
+        int64_t *ahead_us = &channel->link->view.server_ahead_us;
+        *ahead_us = *ahead_us < most_us ? *ahead_us : most_us;
+        *ahead_us = *ahead_us > least_us ? *ahead_us : least_us;
+    }
+    channel_mutex_unlock(&channel->mutex);
+}
+
+/* --------------------------------------------------------- the next link: tries */
 
 static uint64_t replies_received(const struct dibs__channel *channel)
 {
@@ -252,7 +316,11 @@ enum dibs__opening dibs__channel_opening(struct dibs__channel *channel, unsigned
 
 /* ------------------------------------------------------------ the scheduler */
 
-void dibs__channel_attend_try(struct dibs__channel *channel, bool keep_open, int64_t now)
+/*
+ * Begins a try that is due, or goes on with a try of the scheduler's own or one that was left to it. Requires that no
+ * thread has the opening role. Unlocks the mutex in between.
+ */
+static void attend_try(struct dibs__channel *channel, bool keep_open, int64_t now) DIBS__REQUIRES(channel_mutex)
 {
     struct dibs__error error = {DIBS_OK, ""};
 
@@ -266,4 +334,115 @@ void dibs__channel_attend_try(struct dibs__channel *channel, bool keep_open, int
     channel_mutex_lock(&channel->mutex);
     if (ended)
         end_try(channel, &error);
+}
+
+/* True: there is no link, and no thread makes one. */
+static bool is_ours_to_open(const struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
+{
+    return !channel->link && channel->opener < DIBS__OPENER_NEXT;
+}
+
+/* What the scheduler does on a link: it reads if no thread has a role, and writes if no thread has the writing role. */
+static short wants(const struct dibs__channel *channel, bool keep_open) DIBS__REQUIRES(channel_mutex)
+{
+    short want = 0;
+
+    if (!channel->reading && !channel->writing && (channel->first || keep_open))
+        want |= POLLIN;
+    if (!channel->writing && dibs__channel_has_unsent(channel))
+        want |= POLLOUT;
+    return want;
+}
+
+/*
+ * When the oldest request in flight has to be looked at. A thread that reads may have been put off the processor while
+ * its reply lies in the socket, or is taken: a scheduler that checks for that reply all the time must not keep it
+ * there.
+ */
+static int64_t next_look(const struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
+{
+    int64_t expires = channel->first->expires, now;
+
+    if (!channel->reading || (now = dibs__now(channel->endpoint->clock)) < expires)
+        return expires;
+    return dibs__after_ms(now, DIBS__LOOK_AGAIN_MS);
+}
+
+struct pollfd dibs__channel_interest(struct dibs__channel *channel, bool keep_open, int64_t *deadline)
+{
+    struct pollfd fd = {.fd = -1};
+
+    channel_mutex_lock(&channel->mutex);
+    if (dibs__channel_has_link(channel)) {
+        short want = wants(channel, keep_open);
+        if (channel->first)
+            *deadline = dibs__earlier(*deadline, next_look(channel));
+        if (want)
+            fd = dibs__link_poll(channel->link, want, deadline);
+    } else if (is_ours_to_open(channel)) {
+        fd = dibs__connector_interest(&channel->connector, keep_open, deadline);
+    }
+    if (channel->finished)
+        *deadline = 0; /* completions must be run */
+    channel_mutex_unlock(&channel->mutex);
+    return fd;
+}
+
+/* Requires a link that is not broken. True: it was given up, because the server has been replaced by another. */
+static bool give_up_if_outdated(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
+{
+    struct dibs__error why;
+
+    if (!dibs__link_is_outdated(channel->link))
+        return false;
+    dibs__link_outdated(channel->link, &why);
+    dibs__channel_break(channel, &why);
+    return true;
+}
+
+static bool is_overdue(const struct dibs__channel *channel, int64_t now) DIBS__REQUIRES(channel_mutex)
+{
+    return dibs__channel_has_link(channel) && channel->first && now >= channel->first->expires;
+}
+
+/*
+ * Requires a link that is not broken. If a thread has the writing role, reading is left to that thread: if the end of
+ * the link were found here meanwhile, the outcome of its command would be unknown.
+ */
+static void go_on_with_link(struct dibs__channel *channel, short ready, int64_t now) DIBS__REQUIRES(channel_mutex)
+{
+    if (give_up_if_outdated(channel))
+        return;
+    dibs__channel_flush(channel, 0);
+    if (dibs__channel_has_link(channel) && !channel->reading && !channel->writing &&
+        dibs__link_may_receive(channel->link, ready))
+        dibs__channel_read(channel, NULL, 0);
+    while (is_overdue(channel, now) && dibs__channel_has_something(channel)) {
+        if (channel->reading) /* that thread will hand out the reply in a moment, or tell the scheduler */
+            return;
+        dibs__channel_read(channel, NULL, 0);
+    }
+    if (is_overdue(channel, now))
+        dibs__channel_time_out(channel);
+}
+
+void dibs__channel_attend(struct dibs__channel *channel, bool keep_open, short ready, int64_t now)
+{
+    channel_mutex_lock(&channel->mutex);
+    if (dibs__channel_has_link(channel))
+        go_on_with_link(channel, ready, now);
+    else if (is_ours_to_open(channel))
+        attend_try(channel, keep_open, now);
+    channel->tells = false; /* this is the scheduler's thread, which calls dibs__channel_interest next */
+    dibs__channel_unlock_quietly(channel);
+    dibs__channel_run_completions(channel);
+}
+
+void dibs__channel_hurry(struct dibs__channel *channel)
+{
+    channel_mutex_lock(&channel->mutex);
+    if (!dibs__channel_has_link(
+            channel)) /* if there is a link and it breaks at once, the next one is not made at once */
+        channel->connector.next_at = 0;
+    channel_mutex_unlock(&channel->mutex);
 }
