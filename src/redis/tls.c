@@ -1,6 +1,6 @@
 /*
- * Lock discipline: the mutex of a connection, which some other connections share (tls_guard.c), guards all that changes
- * in the connection once it is connected, and is held while OpenSSL works for it.
+ * Lock discipline: the mutex of a connection, which some other connections share (tls_context.c), guards all that
+ * changes in the connection once it is connected, and is held while OpenSSL works for it.
  */
 #include "redis/tls.h"
 
@@ -12,9 +12,22 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/once.h"
 #include "redis/socket.h"
 #include "redis/tls_parts.h"
+
+#define IN_MAX 16640 /* a record of the usual size, with what is needed to decrypt it */
+
+/* The bytes between OpenSSL and a socket. Guarded by the connection's mutex. */
+struct wire {
+    struct dibs__transport *socket;
+    struct dibs__error broken; /* how the socket broke, if it did; OpenSSL does not tell */
+    size_t used;               /* number of bytes in `in` */
+    size_t given;              /* number of those bytes that OpenSSL has taken */
+    char in[IN_MAX];
+};
 
 struct encrypted {
     struct dibs__transport base;
@@ -27,7 +40,7 @@ struct encrypted {
     short to_receive DIBS__GUARDED_BY(dibs__tls_mutex); /* to poll for to receive, or to go on with the handshake */
     short to_send DIBS__GUARDED_BY(dibs__tls_mutex);    /* to poll for in order to send */
     bool has_talked DIBS__GUARDED_BY(dibs__tls_mutex);  /* something was received since the handshake */
-    struct dibs__tls_wire wire DIBS__GUARDED_BY(dibs__tls_mutex); /* the bytes between OpenSSL and the socket below */
+    struct wire wire DIBS__GUARDED_BY(dibs__tls_mutex); /* the bytes between OpenSSL and the socket below */
     struct encrypted *next; /* in the list of those that are kept; used by the thread that keeps it */
 };
 
@@ -41,6 +54,81 @@ static struct encrypted *encrypted_of(struct dibs__transport *transport)
 static struct dibs__socket *socket_of(const struct encrypted *tls)
 {
     return (struct dibs__socket *)(void *)tls->below;
+}
+
+/* -------------------------------------------------------------- the bytes below */
+
+/*
+ * OpenSSL reads and writes by the functions of the socket transport, so that no SIGPIPE is raised. Received bytes are
+ * kept, and OpenSSL takes the records from there one by one.
+ */
+
+static BIO_METHOD *method;       /* read-only once made */
+static struct dibs__once making; /* guards itself; runs make_method */
+
+/* Translates a result for OpenSSL: -1 is final, unless a flag says that the call must be made again. */
+static int bio_result(BIO *bio, long count, int again)
+{
+    if (count == 0)
+        BIO_set_flags(bio, again | BIO_FLAGS_SHOULD_RETRY);
+    return count > 0 ? (int)count : -1;
+}
+
+static int write_bytes(BIO *bio, const char *bytes, int size)
+{
+    struct wire *wire = BIO_get_data(bio);
+
+    BIO_clear_retry_flags(bio);
+    return bio_result(bio, wire->socket->ops->send(wire->socket, bytes, (size_t)size, &wire->broken), BIO_FLAGS_WRITE);
+}
+
+static int read_bytes(BIO *bio, char *bytes, int size)
+{
+    struct wire *wire = BIO_get_data(bio);
+
+    BIO_clear_retry_flags(bio);
+    if (wire->given == wire->used) {
+        long received = wire->socket->ops->receive(wire->socket, wire->in, sizeof wire->in, &wire->broken);
+        if (received <= 0)
+            return bio_result(bio, received, BIO_FLAGS_READ);
+        wire->used = (size_t)received;
+        wire->given = 0;
+    }
+    size_t count = wire->used - wire->given;
+    if (count > (size_t)size)
+        count = (size_t)size;
+    memcpy(bytes, wire->in + wire->given, count);
+    wire->given += count;
+    return (int)count;
+}
+
+static long control(BIO *bio, int command, long number, void *pointer)
+{
+    (void)bio;
+    (void)number;
+    (void)pointer;
+    return command == BIO_CTRL_FLUSH; /* there is nothing to flush */
+}
+
+static bool make_method(void)
+{
+    int type = BIO_get_new_index();
+
+    method = type > 0 ? BIO_meth_new(type | BIO_TYPE_SOURCE_SINK, "dibs") : NULL;
+    return method && BIO_meth_set_write(method, write_bytes) == 1 && BIO_meth_set_read(method, read_bytes) == 1 &&
+           BIO_meth_set_ctrl(method, control) == 1;
+}
+
+/* Makes a BIO for an SSL object. The wire must outlive it. NULL: no memory. */
+static BIO *new_bio(struct wire *wire) DIBS__REQUIRES(dibs__tls_mutex)
+{
+    BIO *bio = dibs__once(&making, make_method) ? BIO_new(method) : NULL;
+
+    if (bio) {
+        BIO_set_data(bio, wire);
+        BIO_set_init(bio, 1);
+    }
+    return bio;
 }
 
 /* --------------------------------------------------------------- connecting */
@@ -78,15 +166,45 @@ static dibs_status no_memory(struct dibs__error *error)
     return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a connection");
 }
 
-/* Fills the error with why the last call on the SSL object failed. */
-static dibs_status failed(struct encrypted *tls, struct dibs__error *error) DIBS__REQUIRES(dibs__tls_mutex)
+/* The alert with which the server ended the connection; 0: there was none. */
+static int alert(void)
 {
-    if (SSL_get_verify_result(tls->ssl) == X509_V_OK && tls->wire.broken.status != DIBS_OK) {
+    unsigned long code = ERR_peek_error();
+    int reason = ERR_GET_REASON(code) - SSL_AD_REASON_OFFSET;
+
+    return ERR_GET_LIB(code) == ERR_LIB_SSL && reason > 0 && reason <= 255 ? reason : 0;
+}
+
+/*
+ * Fills the error with why the last call on the SSL object failed. An alert refuses what this side offered. With
+ * TLS 1.3, a server that refuses the client's certificate says so only after the handshake is over on this side.
+ */
+static dibs_status failed(const struct encrypted *tls, struct dibs__error *error) DIBS__REQUIRES(dibs__tls_mutex)
+{
+    const char *shown = tls->endpoint->url.shown;
+    long verdict = SSL_get_verify_result(tls->ssl);
+    int told = alert();
+    bool is_other_name = verdict == X509_V_ERR_HOSTNAME_MISMATCH || verdict == X509_V_ERR_IP_ADDRESS_MISMATCH;
+
+    if (verdict == X509_V_OK && tls->wire.broken.status != DIBS_OK) {
         *error = tls->wire.broken;
         ERR_clear_error();
         return error->status;
     }
-    return dibs__tls_failed(tls->ssl, tls->endpoint->url.shown, tls->name, tls->has_talked, error);
+    if (verdict != X509_V_OK)
+        dibs__error_set(error, DIBS_DENIED, "the certificate of %s is not accepted%s%s: %s", shown,
+                        is_other_name ? " for the name " : "", is_other_name ? tls->name : "",
+                        X509_verify_cert_error_string(verdict));
+    else if (tls->has_talked || told == SSL_AD_INTERNAL_ERROR)
+        dibs__error_set(error, DIBS_UNAVAILABLE, "the connection to %s broke: TLS: %s", shown, dibs__tls_reason());
+    else if (told)
+        dibs__error_set(error, DIBS_DENIED, "%s refuses the TLS connection: %s", shown, dibs__tls_reason());
+    else
+        dibs__error_set(error, DIBS_STORE_ERROR, "%s does not speak TLS as is needed: %s", shown, dibs__tls_reason());
+    if (dibs__tls_lacked_memory() ||
+        verdict == X509_V_ERR_OUT_OF_MEM) /* which may look like a certificate that nobody signed */
+        dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a connection to %s", shown);
+    return error->status;
 }
 
 /* Makes all parts of a connection. False: no memory; `drop` frees the parts that were made. */
@@ -108,7 +226,7 @@ static bool make_parts(struct encrypted *tls, BIO *bio) DIBS__REQUIRES(dibs__tls
 static dibs_status begin(struct encrypted *tls, struct dibs__error *error) DIBS__REQUIRES(dibs__tls_mutex)
 {
     tls->wire.socket = tls->below;
-    BIO *bio = dibs__tls_bio(&tls->wire);
+    BIO *bio = new_bio(&tls->wire);
     dibs_status status = DIBS_OK;
 
     if (make_parts(tls, bio)) {
@@ -399,5 +517,10 @@ const struct dibs__transport_ops dibs__tls_transport = {
     .shut = encrypted_shut,
     .close = encrypted_close,
 };
+
+#else
+
+/* Never used, because no endpoint has a `tls`. */
+const struct dibs__transport_ops dibs__tls_transport = {.open = NULL};
 
 #endif

@@ -1,6 +1,6 @@
 /*
  * The transport of encrypted connections: TLS over the sockets of socket.c. hiredis_ssl begins each connection, and
- * OpenSSL does the rest. If the library is built without them (tls_none.c), dibs__tls_new refuses.
+ * OpenSSL does the rest. If the library is built without them, dibs__tls_new refuses.
  *
  * A server is accepted only if its certificate has a valid chain and names the host, or the IP address if the URL has
  * one.

@@ -1,3 +1,9 @@
+/*
+ * Lock discipline
+ *
+ * Each mutex guards the SSL objects or contexts to which it was given. All mutexes together guard `over`, which is read
+ * under any of them and written under all. The fork handlers hold all across fork(2).
+ */
 #include "redis/tls_parts.h"
 
 #ifdef DIBS_WITH_TLS
@@ -6,14 +12,99 @@
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/once.h"
+
+#define CONNECTIONS 16 /* mutexes for all connections; ThreadSanitizer can't follow a thread that holds 64 */
+
+#define FOUR DIBS__MUTEX_INITIALIZER, DIBS__MUTEX_INITIALIZER, DIBS__MUTEX_INITIALIZER, DIBS__MUTEX_INITIALIZER
+
+static struct dibs__mutex mutexes[] = {FOUR, FOUR, FOUR, FOUR, DIBS__MUTEX_INITIALIZER};
+#define MUTEXES (sizeof mutexes / sizeof mutexes[0])
+static struct dibs__mutex *const contexts = &mutexes[CONNECTIONS]; /* under which contexts are made */
+_Static_assert(MUTEXES == CONNECTIONS + 1, "the last mutex is that of the contexts");
 
 struct dibs__tls {
     SSL_CTX *context;  /* has its own guards */
     char *server_name; /* read-only; NULL: the host's name */
 };
+
+/* ------------------------------------------------- when OpenSSL may be called */
+
+static bool over DIBS__GUARDED_BY(dibs__tls_mutex);
+static bool watches_forks; /* used by the one thread that runs `start`, and in a child before others are there */
+static struct dibs__once starting; /* guards itself; runs start */
+static atomic_uint connections;    /* atomic; number of connections that were given a mutex */
+
+/* Not analysed: the analysis can't follow a loop that locks several mutexes of one class. */
+static void lock_all(void) DIBS__UNANALYSED
+{
+    for (size_t i = 0; i < MUTEXES; i++)
+        dibs__tls_mutex_lock(&mutexes[i]);
+}
+
+static void unlock_all(void) DIBS__UNANALYSED
+{
+    for (size_t i = 0; i < MUTEXES; i++)
+        dibs__tls_mutex_unlock(&mutexes[i]);
+}
+
+static void after_fork_in_child(void) DIBS__UNANALYSED
+{
+    watches_forks = true; /* perhaps the parent had not recorded it yet */
+    unlock_all();
+}
+
+/* OpenSSL calls this before it frees anything, when the process calls exit(3). */
+static void on_end(void) DIBS__UNANALYSED
+{
+    lock_all();
+    over = true;
+    unlock_all();
+}
+
+static bool start(void)
+{
+    if (!watches_forks && pthread_atfork(lock_all, unlock_all, after_fork_in_child) != 0)
+        return false;
+    watches_forks = true;
+    return OPENSSL_init_ssl(0, NULL) == 1 && OPENSSL_atexit(on_end) == 1;
+}
+
+struct dibs__mutex *dibs__tls_mutex_for_connection(void)
+{
+    return &mutexes[atomic_fetch_add_explicit(&connections, 1, memory_order_relaxed) % CONNECTIONS];
+}
+
+bool dibs__tls_is_over(void)
+{
+    return over;
+}
+
+/* ---------------------------------------------------------- OpenSSL's failures */
+
+const char *dibs__tls_reason(void)
+{
+    unsigned long code = ERR_peek_error();
+    const char *reason =
+        ERR_GET_LIB(code) == ERR_LIB_SYS ? strerror(ERR_GET_REASON(code)) : ERR_reason_error_string(code);
+
+    return reason ? reason : "unknown";
+}
+
+bool dibs__tls_lacked_memory(void)
+{
+    unsigned long code;
+    bool lacked = false;
+
+    while ((code = ERR_get_error()) != 0)
+        lacked = lacked || ERR_GET_REASON(code) == ERR_R_MALLOC_FAILURE;
+    return lacked;
+}
 
 /* ------------------------------------------------------------------ the files */
 
@@ -166,15 +257,16 @@ struct dibs__tls *dibs__tls_new(const struct dibs__tls_files *files, struct dibs
     struct dibs__tls *tls = calloc(1, sizeof *tls);
     dibs_status status = DIBS_NO_MEMORY;
 
-    if (!tls || !dibs__tls_start() || (files->server_name && !(tls->server_name = strdup(files->server_name))))
+    if (!tls || !dibs__once(&starting, start) ||
+        (files->server_name && !(tls->server_name = strdup(files->server_name))))
         goto fail;
-    dibs__tls_mutex_lock(dibs__tls_mutex_for_contexts());
+    dibs__tls_mutex_lock(contexts);
     ERR_clear_error();
     if (!dibs__tls_is_over())
         tls->context = new_context();
     if (tls->context)
         status = read_files(tls->context, files, error);
-    dibs__tls_mutex_unlock(dibs__tls_mutex_for_contexts());
+    dibs__tls_mutex_unlock(contexts);
     if (status == DIBS_OK)
         return tls;
 fail:
@@ -188,10 +280,10 @@ void dibs__tls_free(struct dibs__tls *tls)
 {
     if (!tls)
         return;
-    dibs__tls_mutex_lock(dibs__tls_mutex_for_contexts());
+    dibs__tls_mutex_lock(contexts);
     if (!dibs__tls_is_over())
         SSL_CTX_free(tls->context);
-    dibs__tls_mutex_unlock(dibs__tls_mutex_for_contexts());
+    dibs__tls_mutex_unlock(contexts);
     free(tls->server_name);
     free(tls);
 }
@@ -228,6 +320,22 @@ SSL *dibs__tls_connection(const struct dibs__tls *tls, const char *name)
         return ssl;
     SSL_free(ssl);
     return NULL;
+}
+
+#else
+
+/* The library is built without TLS, which is refused, with the reason. */
+struct dibs__tls *dibs__tls_new(const struct dibs__tls_files *files, struct dibs__error *error)
+{
+    (void)files;
+    dibs__error_set(error, DIBS_INVALID,
+                    "URL: this dibs was built without TLS: that needs hiredis_ssl, which comes with hiredis 1.0");
+    return NULL;
+}
+
+void dibs__tls_free(struct dibs__tls *tls)
+{
+    (void)tls;
 }
 
 #endif
