@@ -177,20 +177,6 @@ static bool must_queue(const struct dibs__attempt *attempt)
     return attempt->wait && attempt->fair;
 }
 
-/* Chooses the subscription that will receive a grant: the one that is open. A fair attempt waits for one. */
-static dibs_status subscribe(struct dibs__redis_store *store, struct asking *asking, struct dibs__error *error)
-{
-    struct dibs__sending *sending = &asking->sending;
-    const struct dibs__attempt *attempt = sending->attempt;
-
-    sending->subscription = 0;
-    if (must_queue(attempt))
-        return dibs__subscriber_await(store->subscriber, asking->call.op->deadline, &sending->subscription, error);
-    if (attempt->wait)
-        sending->subscription = dibs__subscriber_serial(store->subscriber);
-    return DIBS_OK;
-}
-
 /* Sends the ask, if the attempt may be asked for on the connection of call->view. */
 static dibs_status check_and_send(struct dibs__redis_store *store, struct dibs__lock_call *call,
                                   struct dibs__error *error)
@@ -278,16 +264,6 @@ static dibs_status confirm(struct dibs__redis_store *store, const struct dibs__l
     return status;
 }
 
-/*
- * Renewals may reach a server later than asks do. If the server that asks went to has been replaced by then, it was
- * another one for renewals too.
- */
-static void note_first_server(struct dibs__redis_store *store, uint64_t server)
-{
-    if (atomic_load_explicit(&store->first_server, memory_order_relaxed) == 0)
-        atomic_store_explicit(&store->first_server, server, memory_order_relaxed);
-}
-
 static void doubt(struct dibs__redis_store *store, struct dibs__lock_call *call)
 {
     struct dibs__answer *answer = call->op->ask.answer;
@@ -296,6 +272,10 @@ static void doubt(struct dibs__redis_store *store, struct dibs__lock_call *call)
     call->decided = answer->retired != DIBS__NOT_RETIRED;
 }
 
+/*
+ * Renewals may reach a server later than asks do. If the server that asks went to has been replaced by then, it was
+ * another one for renewals too: so the first server is noted.
+ */
 static dibs_status read_answer(struct dibs__redis_store *store, struct dibs__lock_call *call,
                                struct dibs__exchange *exchange)
 {
@@ -305,7 +285,8 @@ static dibs_status read_answer(struct dibs__redis_store *store, struct dibs__loc
     struct dibs__release_reply said;
     dibs_status status;
 
-    note_first_server(store, call->view.server);
+    if (atomic_load_explicit(&store->first_server, memory_order_relaxed) == 0)
+        atomic_store_explicit(&store->first_server, call->view.server, memory_order_relaxed);
     if (asking->sending.relock.fence)
         return read_relock(store, asking, exchange);
     if (dibs__redis_attempt_of(asking->sending.attempt)->may_lack_fence && dibs__codec_read_release(&said, reply) &&
@@ -425,9 +406,15 @@ void dibs__redis_ask_begin(struct dibs__store *base, struct dibs__op *op)
         give_back(store, asking);
 }
 
-/* Chooses the channel and the subscription, unless the ask is under way already. */
+/*
+ * Chooses the channel, and the subscription that will receive a grant, unless the ask is under way already. A fair
+ * attempt waits until there is a subscription.
+ */
 static dibs_status prepare(struct dibs__redis_store *store, struct asking *asking, struct dibs__error *error)
 {
+    struct dibs__sending *sending = &asking->sending;
+
+    asking->began = dibs__now(store->config.clock);
     if (asking->call.request)
         return DIBS_OK;
     if (!dibs__redis_confirms(store))
@@ -435,7 +422,10 @@ static dibs_status prepare(struct dibs__redis_store *store, struct asking *askin
     else if (!take_exclusive(store, asking, false, asking->call.op->deadline))
         return dibs__error_set(error, DIBS_UNAVAILABLE, "all %d connections wait for replicas or the disk",
                                DIBS__EXCLUSIVE);
-    return subscribe(store, asking, error);
+    if (must_queue(sending->attempt))
+        return dibs__subscriber_await(store->subscriber, asking->call.op->deadline, &sending->subscription, error);
+    sending->subscription = sending->attempt->wait ? dibs__subscriber_serial(store->subscriber) : 0;
+    return DIBS_OK;
 }
 
 /*
@@ -455,22 +445,9 @@ static bool goes_on(const struct dibs__redis_store *store, const struct dibs__op
  * An ask whose connection broke is sent again under the same token if the next connection ended the last one: then the
  * first ask either was executed, and the next one finds the token as the owner or in the queue, or it never will be.
  */
-static dibs_status run(struct dibs__redis_store *store, struct asking *asking, struct dibs__error *error)
-{
-    static const struct dibs__lock_call_ops ops = {moves, check_and_send, doubt, read_answer};
-
-    asking->began = dibs__now(store->config.clock);
-    dibs_status status = prepare(store, asking, error);
-    if (status != DIBS_OK)
-        return status;
-    do
-        status = dibs__lock_call_run(store, &asking->call, &ops, error);
-    while (goes_on(store, asking->call.op, status));
-    return status;
-}
-
 dibs_status dibs__redis_ask_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error)
 {
+    static const struct dibs__lock_call_ops ops = {moves, check_and_send, doubt, read_answer};
     struct dibs__redis_store *store = dibs__redis_of(base);
     struct asking *asking = asking_of(store, op);
     struct dibs__answer *answer = op->ask.answer;
@@ -479,7 +456,11 @@ dibs_status dibs__redis_ask_finish(struct dibs__store *base, struct dibs__op *op
     op->state = NULL;
     if (!asking)
         return dibs__lock_call_no_memory(error);
-    dibs_status status = run(store, asking, error);
+    dibs_status status = prepare(store, asking, error);
+    if (status == DIBS_OK)
+        do
+            status = dibs__lock_call_run(store, &asking->call, &ops, error);
+        while (goes_on(store, op, status));
     give_back(store, asking);
     dibs__lock_call_free(&asking->call);
     dibs__redis_attempt_asked(store, op->ask.attempt);

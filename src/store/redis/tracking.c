@@ -243,9 +243,11 @@ static bool choose_probe(struct dibs__redis_store *store, const char *name)
     return has;
 }
 
-/* From now on the server must report changes. */
+/* From now on the server must report changes. If that was wanted before, the name only gives the probe a key. */
 static void want(struct dibs__redis_store *store, const char *name)
 {
+    if (atomic_load(&store->tracking.wanted) && !lacks_probe(store))
+        return;
     choose_probe(store, name);
     atomic_store(&store->tracking.wanted, true);
     store->config.listener.wake(store->config.listener.context);
@@ -253,8 +255,8 @@ static void want(struct dibs__redis_store *store, const char *name)
 
 void dibs__tracking_offer(struct dibs__redis_store *store, const char *name)
 {
-    if (atomic_load(&store->tracking.wanted) && lacks_probe(store) && choose_probe(store, name))
-        store->config.listener.wake(store->config.listener.context);
+    if (atomic_load(&store->tracking.wanted))
+        want(store, name);
 }
 
 /* The scheduler reads the name or, if tracking was not wanted before, takes it for the probe. */
@@ -267,7 +269,7 @@ uint64_t dibs__redis_tell_when_free(struct dibs__store *base, const char *name, 
     if (on > 0 && on == since)
         return on;
     if (on == 0 && atomic_load(&tracking->wanted)) {
-        dibs__tracking_offer(store, name);
+        want(store, name);
         return 0;
     }
     struct dibs__foreign *foreign = malloc(sizeof *foreign + strlen(name) + 1);
@@ -279,7 +281,8 @@ uint64_t dibs__redis_tell_when_free(struct dibs__store *base, const char *name, 
     foreign->next = tracking->foreign;
     tracking->foreign = foreign;
     dibs__redis_mutex_unlock(&store->mutex);
-    want(store, name);
+    atomic_store(&tracking->wanted, true);
+    store->config.listener.wake(store->config.listener.context);
     return on;
 }
 
@@ -288,13 +291,10 @@ bool dibs__redis_can_keep(struct dibs__store *base, const char *name)
     struct dibs__redis_store *store = dibs__redis_of(base);
 
     dibs__subscriber_unheard(store->subscriber); /* a recall may come when no thread listens */
-    if (atomic_load(&store->tracking.on) > 0)
-        return true;
-    if (atomic_load(&store->tracking.wanted))
-        dibs__tracking_offer(store, name);
-    else
+    bool on = atomic_load(&store->tracking.on) > 0;
+    if (!on)
         want(store, name);
-    return false;
+    return on;
 }
 
 /* ---------------------------------------------------------- our own leases */
@@ -302,8 +302,7 @@ bool dibs__redis_can_keep(struct dibs__store *base, const char *name)
 uint64_t dibs__tracking_watch(struct dibs__redis_store *store, const char *name)
 {
     dibs__subscriber_unheard(store->subscriber);
-    if (!atomic_load(&store->tracking.wanted) || store->tracking.state == DIBS__TRACKING_IDLE)
-        want(store, name);
+    want(store, name);
     return atomic_load(&store->tracking.on);
 }
 
