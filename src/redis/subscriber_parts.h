@@ -1,8 +1,7 @@
 /*
  * What the files of a subscriber share, and nobody else includes:
  *
- *     subscriber.c       what other files call: the serial, waiting for it, trusting it
- *     subscriber_read.c  the reading role, and what is received
+ *     subscriber.c       the serial, waiting for it, trusting it; the reading role, and what is received
  *     subscriber_poll.c  what the scheduler's event loop calls: tries, PINGs, the end of a subscription
  *     subscriber_slots.c the subscriptions of slots, all on the link of the subscription
  *
@@ -148,7 +147,7 @@ static inline bool dibs__subscriber_is_unconfirmed(const struct dibs__subscriber
 /* The reading role, for the compiler's analysis: a thread has it between taking and leaving it. */
 extern struct dibs__mutex_class dibs__reading_role;
 
-/* ---------------------------------------------------------- subscriber_read.c */
+/* --------------------------------------------------------------- subscriber.c */
 
 /* Takes the replies that have been received. Any status but DIBS_OK: the link can't be used any more. */
 dibs_status dibs__subscriber_take(struct dibs__subscriber *subscriber, int64_t now, struct dibs__error *error)

@@ -1,10 +1,9 @@
 /*
  * What the files that examine one server share; no other file includes it:
  *
- *     examine.c            the order of things; the connection, the clock, the tracking, the round trip
- *     examine_info.c       what INFO and CONFIG GET tell
- *     examine_rights.c     which commands the account may not use, or the server does not know
- *     examine_sentinels.c  whether there are enough sentinels, and whether they agree
+ *     examine.c         the order of things; the connection, the clock, the tracking, the round trip, the sentinels
+ *     examine_info.c    what INFO and CONFIG GET tell
+ *     examine_rights.c  which commands the account may not use, or the server does not know
  *
  * An examination is the work of one thread, on a connection of its own.
  */
@@ -45,7 +44,7 @@ bool dibs__examine_info(struct dibs__examining *e);
 /* examine_rights.c */
 bool dibs__examine_rights(struct dibs__examining *e);
 
-/* examine_sentinels.c: for a server that sentinels name. Findings that come later are about all sentinels. */
+/* For a server that sentinels name. Findings that come later are about all sentinels. */
 void dibs__examine_sentinels(struct dibs__examining *e);
 
 #endif
