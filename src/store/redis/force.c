@@ -1,4 +1,4 @@
-/* Takes a lock from its holder, and forgets one that nobody holds. */
+/* Takes a lock from its holder. */
 #include <string.h>
 
 #include "store/redis/codec.h"
@@ -130,23 +130,3 @@ dibs_status dibs__redis_force(struct dibs__store *base, struct dibs__op *op, str
     dibs__redis_note_reply(store, status);
     return status;
 }
-
-/* ------------------------------------------------------------------- forgetting */
-
-static dibs_status send_forget(struct dibs__redis_store *store, struct dibs__lock_call *call, struct dibs__error *error)
-{
-    dibs__lock_call_write(call, DIBS__SCRIPT_forget, false);
-    return dibs__lock_call_send(store, call, NULL, error);
-}
-
-static dibs_status read_forget(struct dibs__redis_store *store, struct dibs__lock_call *call,
-                               struct dibs__exchange *exchange)
-{
-    const redisReply *reply = exchange->reply;
-
-    if (reply->type != REDIS_REPLY_INTEGER)
-        return dibs__redis_reply_error(store, "forgetting", call->op->name, reply, exchange->error);
-    return reply->integer == DIBS__FORGET_DONE ? DIBS_OK : DIBS_BUSY;
-}
-
-const struct dibs__lock_call_ops dibs__redis_forget = {.send = send_forget, .read = read_forget};

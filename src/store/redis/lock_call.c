@@ -167,41 +167,7 @@ dibs_status dibs__lock_call_run(struct dibs__redis_store *store, struct dibs__lo
     return status;
 }
 
-/* ------------------------------------------- operations without a state of their own */
-
-static const struct dibs__lock_call_ops *const stateless[DIBS__OP_KINDS] = {
-    [DIBS__OP_QUERY] = &dibs__redis_query,
-    [DIBS__OP_FORGET] = &dibs__redis_forget,
-    [DIBS__OP_VOTE] = &dibs__redis_vote,
-    [DIBS__OP_RAISE] = &dibs__redis_raise,
-};
-
-void dibs__redis_call_begin(struct dibs__store *base, struct dibs__op *op)
-{
-    struct dibs__redis_store *store = dibs__redis_of(base);
-    struct dibs__lock_call *call = op->state = op->state ? op->state : dibs__lock_call_new(sizeof *call, store, op);
-
-    if (!call)
-        return;
-    DIBS__REQUIRE(!call->request);
-    call->channel = dibs__redis_pick(store);
-    if (dibs__lock_call_standing(store, call))
-        stateless[op->kind]->send(store, call, NULL);
-}
-
-dibs_status dibs__redis_call_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error)
-{
-    struct dibs__redis_store *store = dibs__redis_of(base);
-    struct dibs__lock_call *call = op->state ? op->state : dibs__lock_call_new(sizeof *call, store, op);
-
-    op->state = NULL;
-    if (!call)
-        return dibs__lock_call_no_memory(error);
-    dibs_status status = dibs__lock_call_run(store, call, stateless[op->kind], error);
-    dibs__lock_call_free(call);
-    dibs__redis_note_reply(store, status);
-    return status;
-}
+/* ----------------------------------------------------------------- waiting for it */
 
 enum dibs__progress dibs__redis_progress(struct dibs__store *base, const struct dibs__op *op, struct dibs__wait *wait)
 {

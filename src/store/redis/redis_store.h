@@ -5,7 +5,7 @@
  *   lock_call.c      one script about one lock, on one of those connections: sent, again if need be, and read
  *   redis_attempt.c  what is known of an attempt, and what the server says of its asks
  *   relocks.c        fences that the process may use again
- *   ask.c, release.c, query.c, walk.c, force.c, renew.c, member.c, examine.c: the operations of store.h
+ *   ask.c, release.c, force.c, stateless.c, walk.c, renew.c, examine.c: the operations of store.h
  *   retractions.c    tokens that are deleted in the background
  *   node.c           what only a node of a cluster does, and how it redirects a command
  *   tracking.c       how the server reports that locks have changed
@@ -431,10 +431,9 @@ enum dibs__progress dibs__redis_progress(struct dibs__store *base, const struct 
 void dibs__redis_retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms,
                          uint64_t fence);
 
-/* The operations that have no more state than their call. */
+/* The operations that have no more state than their call (stateless.c). */
 void dibs__redis_call_begin(struct dibs__store *base, struct dibs__op *op);
 dibs_status dibs__redis_call_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
-extern const struct dibs__lock_call_ops dibs__redis_query, dibs__redis_vote, dibs__redis_raise, dibs__redis_forget;
 
 /* ---------------------------------------------------------------- tracking.c */
 
