@@ -301,15 +301,11 @@ static dibs_status read_answer(struct dibs__redis_store *store, struct dibs__loc
 
 /* ---------------------------------------------------------------- the channel */
 
-/*
- * Chooses a channel. Fair asks that are sent one after the other must arrive in that order, so they share a connection.
- */
-static size_t pick(struct dibs__redis_store *store, const struct dibs__attempt *attempt)
+/* Fair asks that are sent one after the other must arrive in that order, so they share the first connection. */
+static size_t first_connected(const struct dibs__redis_store *store)
 {
     size_t i = 0;
 
-    if (!attempt->fair)
-        return dibs__redis_pick(store);
     while (i < DIBS__COMMON && !dibs__channel_is_connected(store->channels[i]))
         i++;
     return i < DIBS__COMMON ? i : 0;
@@ -322,7 +318,8 @@ static void choose_channel(struct dibs__redis_store *store, struct asking *askin
 
     if (store_state->channel == 0 ||
         (!store_state->doubt && !dibs__channel_is_connected(store->channels[store_state->channel - 1])))
-        store_state->channel = (unsigned)pick(store, asking->sending.attempt) + 1;
+        store_state->channel =
+            1 + (unsigned)(asking->sending.attempt->fair ? first_connected(store) : dibs__redis_pick(store));
     asking->call.channel = store_state->channel - 1;
 }
 
@@ -464,7 +461,6 @@ dibs_status dibs__redis_ask_finish(struct dibs__store *base, struct dibs__op *op
     give_back(store, asking);
     dibs__lock_call_free(&asking->call);
     dibs__redis_attempt_asked(store, op->ask.attempt);
-    dibs__redis_note_reply(store, status);
     answer->last_reply_at = atomic_load_explicit(&store->last_reply_at, memory_order_relaxed);
     return status;
 }

@@ -127,6 +127,5 @@ dibs_status dibs__redis_force(struct dibs__store *base, struct dibs__op *op, str
     if (status == DIBS_NOT_HELD && (looks || may_be_cut_or_escaped(token)))
         status = end_any_hold(store, forcing, token, error);
     dibs__lock_call_free(&forcing->call);
-    dibs__redis_note_reply(store, status);
     return status;
 }

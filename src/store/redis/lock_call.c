@@ -55,14 +55,13 @@ bool dibs__lock_call_standing(struct dibs__redis_store *store, struct dibs__lock
 
 /* ---------------------------------------------------------------- the sending */
 
+/* Whether a script may use all keys of the lock at once, although the server is part of a cluster. */
 static dibs_status check_slots(const struct dibs__redis_store *store, const struct dibs__lock_call *call,
                                struct dibs__error *error)
 {
     const char *key = call->keys[DIBS__KEY_LOCK].bytes;
     char quoted[DIBS__QUOTED_MAX];
 
-    if (!call->view.cluster)
-        return DIBS_OK;
     if (store->config.is_member)
         return dibs__error_set(error, DIBS_INVALID, "%s is part of a cluster, so it can't be one of a quorum",
                                store->endpoint.url.shown);
@@ -84,7 +83,7 @@ dibs_status dibs__lock_call_send(struct dibs__redis_store *store, struct dibs__l
 
     DIBS__REQUIRE(!call->request);
     error = error ? error : &unused;
-    if (!plain && check_slots(store, call, error) != DIBS_OK)
+    if (!plain && call->view.cluster && check_slots(store, call, error) != DIBS_OK)
         return error->status;
     call->call.asking = call->op->redirect && call->op->redirect->asking;
     call->is_plain = plain != NULL;
@@ -164,6 +163,7 @@ dibs_status dibs__lock_call_run(struct dibs__redis_store *store, struct dibs__lo
             status = take_reply(store, call, ops, error);
     } while (status == DIBS_UNAVAILABLE && !call->decided && !dibs__redirect_is_taken(call->op->redirect) &&
              ++resends <= DIBS__RESENDS && dibs__now(store->config.clock) < deadline);
+    dibs__redis_note_reply(store, status);
     return status;
 }
 

@@ -295,7 +295,8 @@ struct dibs__lock_call_ops {
 /*
  * Connects, sends the call, waits for its reply, and reads it, until the deadline of the operation at most. Sends the
  * call again if its connection broke, or could not be made while it may go over another channel. A call that was begun
- * is only waited for at first. DIBS_UNAVAILABLE also if the node redirected the call. Afterwards nothing is under way.
+ * is only waited for at first. DIBS_UNAVAILABLE also if the node redirected the call. Afterwards nothing is under way,
+ * and what the status tells of the server is noted.
  */
 dibs_status dibs__lock_call_run(struct dibs__redis_store *store, struct dibs__lock_call *call,
                                 const struct dibs__lock_call_ops *ops, struct dibs__error *error);

@@ -264,7 +264,6 @@ dibs_status dibs__redis_release_finish(struct dibs__store *base, struct dibs__op
     op->state = NULL;
     dibs_status status = releasing ? run(store, releasing, error) : dibs__lock_call_no_memory(error);
     dibs__lock_call_free(releasing ? &releasing->call : NULL);
-    dibs__redis_note_reply(store, status);
     if (status != DIBS_OK && status != DIBS_NOT_HELD && !op->redirect)
         dibs__redis_retract(base, op->name, release->token, release->lease_ms, release->fence);
     return status;

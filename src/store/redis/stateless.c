@@ -263,6 +263,5 @@ dibs_status dibs__redis_call_finish(struct dibs__store *base, struct dibs__op *o
         return dibs__lock_call_no_memory(error);
     dibs_status status = dibs__lock_call_run(store, call, &stateless[op->kind], error);
     dibs__lock_call_free(call);
-    dibs__redis_note_reply(store, status);
     return status;
 }

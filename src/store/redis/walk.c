@@ -122,7 +122,6 @@ dibs_status dibs__redis_walk(struct dibs__store *base, const struct dibs__walk *
         }
         op.deadline = dibs__after_ms(dibs__now(store->config.clock), store->config.command_timeout_ms);
         status = dibs__lock_call_run(store, &scan->call, &ops, error);
-        dibs__redis_note_reply(store, status);
     }
     dibs__lock_call_free(&scan->call);
     return status;
