@@ -17,6 +17,17 @@ struct script_command {
 };
 
 /*
+ * What goes right before a call, in this order. A server writes to its clients in reverse of the order in which it
+ * first had something for each. Behind a PING, the client of this link comes first in that order, and so is written to
+ * last. The others apply only to the one command behind them.
+ */
+static const struct dibs__command before_call[] = {
+    {.words = (const char *[]){"PING", NULL}},
+    {.words = (const char *[]){"ASKING", NULL}},
+    {.words = (const char *[]){"CLIENT", "CACHING", "NO", NULL}},
+};
+
+/*
  * The first two words are EVALSHA and the id or, if the server is not known to have the script, EVAL and the text.
  * False: no memory. In either case free(out->text) must follow.
  */
@@ -31,8 +42,9 @@ static bool make_command(struct script_command *out, const struct dibs__call *ca
         .words = {by_id ? "EVALSHA" : "EVAL", by_id ? script->sha : script->text, out->key_count},
     };
     *dibs__put_number(out->key_count, call->asking ? 1 : call->key_count, 10) = '\0';
-    out->command.before_count = call->asking || call->untracked;
-    out->command.before = call->asking ? &dibs__asking : &dibs__caching_no;
+    DIBS__REQUIRE(!call->tells_first || !call->untracked);
+    out->command.before_count = (call->tells_first ? 1u : 0u) + (call->asking || call->untracked ? 1u : 0u);
+    out->command.before = &before_call[call->tells_first ? 0 : call->asking ? 1 : 2];
     if (call->asking)
         out->words[1] = out->text = dibs__script_single_key(call->script, (int)call->key_count - 1);
     else if (!(known & bit))

@@ -10,9 +10,10 @@ struct dibs__call {
     enum dibs__script script;
     size_t key_count;
     struct dibs__words words; /* the keys, and then the arguments */
-    bool tells_first;         /* as in struct dibs__command */
-    bool asking;    /* the call goes behind ASKING, and names only its first key: the node is just getting the slot */
-    bool untracked; /* the call goes behind CLIENT CACHING NO, unless it goes behind ASKING */
+    bool tells_first; /* what the script publishes must leave the server before the reply does: the call goes behind
+                         PING */
+    bool asking;      /* the call goes behind ASKING, and names only its first key: the node is just getting the slot */
+    bool untracked;   /* the call goes behind CLIENT CACHING NO, unless it goes behind ASKING; not with tells_first */
 };
 
 /*

@@ -64,51 +64,25 @@ static void free_request(struct dibs__channel *channel, struct dibs__request *re
 
 /* ------------------------------------------------------------- in flight */
 
-/* Appends a command right before that of the request. False: no memory. */
-static bool append_before(struct dibs__channel *channel, struct dibs__request *request,
-                          const struct dibs__command *command) DIBS__REQUIRES(channel_mutex)
-{
-    request->before++;
-    return dibs__buffer_command(&channel->out, command->words, command->more);
-}
-
-static const struct dibs__command ping = {.words = (const char *[]){"PING", NULL}};
-const struct dibs__command dibs__asking = {.words = (const char *[]){"ASKING", NULL}};
-const struct dibs__command dibs__caching_no = {.words = (const char *[]){"CLIENT", "CACHING", "NO", NULL}};
-
-/*
- * A server writes to its clients in reverse of the order in which it first had something for each. Behind a PING, the
- * client of this link comes first in that order, and so is written to last. The PING precedes all other commands,
- * because ASKING and CLIENT CACHING NO apply only to the one command behind them.
- */
-static bool append_all_before(struct dibs__channel *channel, struct dibs__request *request,
-                              const struct dibs__command *command) DIBS__REQUIRES(channel_mutex)
-{
-    request->before = 0;
-    if (command->tells_first && !append_before(channel, request, &ping))
-        return false;
-    for (unsigned i = 0; i < command->before_count; i++)
-        if (!append_before(channel, request, &command->before[i]))
-            return false;
-    return true;
-}
-
 /* Appends a command, and its request to those in flight. Requires a link that is not broken. False: no memory. */
 static bool append(struct dibs__channel *channel, struct dibs__request *request, const struct dibs__command *command)
     DIBS__REQUIRES(channel_mutex)
 {
-    size_t before = channel->out.used;
+    size_t used = channel->out.used;
+    bool good = true;
 
     DIBS__REQUIRE(dibs__channel_has_link(channel) && !atomic_load(&request->done));
-    if (!append_all_before(channel, request, command) ||
-        !dibs__buffer_command(&channel->out, command->words, command->more)) {
-        channel->out.used = before;
+    for (unsigned i = 0; i < command->before_count && good; i++)
+        good = dibs__buffer_command(&channel->out, command->before[i].words, NULL);
+    if (!good || !dibs__buffer_command(&channel->out, command->words, command->more)) {
+        channel->out.used = used;
         return false;
     }
+    request->before = command->before_count;
     request->tells_first = command->tells_first;
     request->begin = channel->queued;
     request->expires = dibs__after_ms(dibs__now(channel->endpoint->clock), channel->endpoint->command_timeout_ms);
-    channel->queued += channel->out.used - before;
+    channel->queued += channel->out.used - used;
     DIBS__LIST_APPEND(channel->first, request, links);
     atomic_fetch_add_explicit(&channel->in_flight, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&channel->endpoint->in_flight, 1, memory_order_relaxed);

@@ -20,18 +20,12 @@
 struct dibs__command {
     const char *const *words;       /* texts; NULL ends them */
     const struct dibs__words *more; /* further words behind those; NULL: there are none */
-    bool tells_first;               /* what the command publishes must leave the server before its reply does; costs a
-                                       PING in the same write */
+    bool tells_first;               /* what the command publishes wakes somebody who needs the processor more than the
+                                       thread that waits for the reply */
     const struct dibs__command *before; /* commands that are sent right before this one, in the same write; they have
                                            only words. The server may run commands of other clients in between */
     unsigned before_count;              /* at most 31 */
 };
-
-/* For `before`, as its only command: a node of a cluster must serve a slot that it is just getting (ASKING). */
-extern const struct dibs__command dibs__asking;
-
-/* For `before`, as its only command: the server must not track what the command reads (CLIENT CACHING NO). */
-extern const struct dibs__command dibs__caching_no;
 
 #define DIBS__BEFORE_REFUSED (UINT32_C(1) << 31)
 

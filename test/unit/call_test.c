@@ -50,6 +50,47 @@ TEST_ON(a_call_is_sent_by_its_sha, struct rig *r)
     assert_int_equal(fake_redis_count(r->fake, "EVAL "), asked.texts);
 }
 
+/* What goes before a call, in that order, and right before it. */
+TEST_ON(a_call_goes_behind_what_it_needs, struct rig *r)
+{
+    static const struct {
+        bool tells_first, asking, untracked;
+        const char *before[2];
+    } rows[] = {
+        {true, false, false, {"PING"}},
+        {false, true, false, {"ASKING"}},
+        {false, true, true, {"ASKING"}},
+        {true, true, false, {"PING", "ASKING"}},
+        {false, false, true, {"CLIENT CACHING NO"}},
+    };
+    struct dibs__link_view view;
+    struct dibs__error error;
+
+    fake_redis_answer(r->fake, "EVAL", ":7\r\n");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct dibs__call call = {.script = DIBS__SCRIPT_query,
+                                  .key_count = 1,
+                                  .tells_first = rows[i].tells_first,
+                                  .asking = rows[i].asking,
+                                  .untracked = rows[i].untracked};
+        struct dibs__exchange exchange = {.deadline = after(r, COMMAND_MS), .error = &error};
+        const char *sent = rows[i].asking ? "EVAL local more" : "EVALSHA";
+        assert_status(DIBS_OK, dibs__channel_open(r->channel, after(r, CONNECT_MS), &view, &error));
+        dibs__words_add_text(&call.words, "k");
+        struct dibs__request *request = dibs__call_begin(&call, r->channel, &view, after(r, COMMAND_MS), &error);
+        assert_non_null(request);
+        assert_status(DIBS_OK, dibs__call_finish(&call, r->channel, &view, request, &exchange));
+        assert_int_equal(exchange.reply->integer, 7);
+        freeReplyObject(exchange.reply);
+        dibs__words_free(&call.words);
+        int place = fake_redis_place(r->fake, sent, fake_redis_count(r->fake, sent));
+        for (size_t k = rows[i].before[1] ? 2 : 1; k-- > 0;) {
+            unsigned times = fake_redis_count(r->fake, rows[i].before[k]);
+            assert_int_equal(fake_redis_place(r->fake, rows[i].before[k], times), --place);
+        }
+    }
+}
+
 TEST_ON(a_script_that_the_server_may_lack_is_sent_as_text_once, struct rig *r)
 {
     struct dibs__exchange exchange;

@@ -133,6 +133,8 @@ TEST_ON(commands_in_flight_at_the_end_fail, struct rig *r)
     assert_int_equal(seen.failed, 1);
 }
 
+static const struct dibs__command caching_no = {.words = (const char *[]){"CLIENT", "CACHING", "NO", NULL}};
+
 /* Any other command is sent before both or after both. */
 TEST_ON(an_untracked_command_goes_right_behind_caching_no, struct rig *r)
 {
@@ -141,7 +143,7 @@ TEST_ON(an_untracked_command_goes_right_behind_caching_no, struct rig *r)
 
     submit(&seen);
     echo_of(&echo, "untracked");
-    echo.command.before = &dibs__caching_no;
+    echo.command.before = &caching_no;
     echo.command.before_count = 1;
     assert_true(dibs__channel_submit(r->channel, seen.serial, &echo.command, on_done, &seen));
     submit(&seen);

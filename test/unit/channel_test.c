@@ -155,18 +155,21 @@ TEST_ON(the_end_of_the_channel_fails_what_is_in_flight, struct rig *r)
 
 /* ------------------------------------------------------------------- opening */
 
-static struct dibs__request *send_telling_first(struct rig *r, uint64_t serial, const char *text,
-                                                struct dibs__error *error)
+static const struct dibs__command ping = {.words = (const char *[]){"PING", NULL}};
+
+static struct dibs__request *send_behind_ping(struct rig *r, uint64_t serial, const char *text,
+                                              struct dibs__error *error)
 {
     struct echo echo;
 
     echo_of(&echo, text);
-    echo.command.tells_first = true;
+    echo.command.before = &ping;
+    echo.command.before_count = 1;
     return dibs__channel_send(r->channel, serial, &echo.command, moved_clock_now(&r->clock), error);
 }
 
 /* The reply to the PING is dropped, whatever it says. */
-TEST_ON(a_command_that_tells_first_goes_behind_a_ping, struct rig *r)
+TEST_ON(a_command_goes_right_behind_a_ping, struct rig *r)
 {
     static const char *const answers[] = {"+PONG\r\n", "-NOPERM no right to PING\r\n"};
     uint64_t serial = open_now(r);
@@ -174,7 +177,7 @@ TEST_ON(a_command_that_tells_first_goes_behind_a_ping, struct rig *r)
 
     for (unsigned i = 0; i < 2; i++) {
         fake_redis_answer(r->fake, "PING", answers[i]);
-        struct dibs__request *first = send_telling_first(r, serial, "first", &error);
+        struct dibs__request *first = send_behind_ping(r, serial, "first", &error);
         struct dibs__request *then = send_echo(r, serial, "then", &error);
         assert_true(first && then);
         assert_true(wait_echo(r, first, "first"));
@@ -195,7 +198,7 @@ TEST_ON(a_command_whose_ping_alone_is_answered_is_in_doubt, struct rig *r)
 
     fake_redis_answer(r->fake, "PING", "+PONG\r\n");
     fake_redis_answer(r->fake, "ECHO", "");
-    struct dibs__request *request = send_telling_first(r, serial, "first", &error);
+    struct dibs__request *request = send_behind_ping(r, serial, "first", &error);
     assert_non_null(request);
     fake_redis_await(r->fake, "ECHO", 1);
     fake_redis_cut(r->fake);
