@@ -323,17 +323,65 @@ static void choose_channel(struct dibs__redis_store *store, struct asking *askin
     asking->call.channel = store_state->channel - 1;
 }
 
-/* Takes an exclusive channel. connected: only one that is connected. False: none was free until the deadline. */
+/* An exclusive channel that nobody uses; channel_count: there is none. */
+static size_t find_free(const struct dibs__redis_store *store, bool connected) DIBS__REQUIRES(dibs__redis_mutex)
+{
+    size_t i = DIBS__COMMON;
+
+    while (i < store->channel_count &&
+           (store->in_use[i] || (connected && !dibs__channel_is_connected(store->channels[i]))))
+        i++;
+    return i;
+}
+
+/*
+ * Takes an exclusive channel, which must be given back; if possible one that is connected, and with `connected` only
+ * such a one. False: none was free until the deadline.
+ */
 static bool take_exclusive(struct dibs__redis_store *store, struct asking *asking, bool connected, int64_t deadline)
 {
-    return asking->has_exclusive = dibs__redis_take_exclusive(store, connected, deadline, &asking->call.channel);
+    size_t i;
+
+    dibs__redis_mutex_lock(&store->mutex);
+    for (;;) {
+        i = find_free(store, true);
+        if (i == store->channel_count && !connected)
+            i = find_free(store, false);
+        if (i < store->channel_count || dibs__now(store->config.clock) >= deadline)
+            break;
+        store->choosy += connected;
+        store->config.clock->wait(store->config.clock, &store->exclusive_freed, &store->mutex, deadline);
+        store->choosy -= connected;
+    }
+    if (i < store->channel_count)
+        store->in_use[i] = true;
+    dibs__redis_mutex_unlock(&store->mutex);
+    asking->call.channel = i;
+    return asking->has_exclusive = i < store->channel_count;
 }
 
 static void give_back(struct dibs__redis_store *store, struct asking *asking)
 {
-    if (asking->has_exclusive)
-        dibs__redis_give_back(store, asking->call.channel);
+    if (!asking->has_exclusive)
+        return;
     asking->has_exclusive = false;
+    dibs__redis_mutex_lock(&store->mutex);
+    store->in_use[asking->call.channel] = false;
+    if (store->choosy > 0) /* the one thread that a signal would wake may need a channel that is connected */
+        pthread_cond_broadcast(&store->exclusive_freed);
+    else
+        pthread_cond_signal(&store->exclusive_freed);
+    dibs__redis_mutex_unlock(&store->mutex);
+}
+
+/* Has an exclusive channel that nobody uses connected in the background, unless none is free. */
+static void want_exclusive(struct dibs__redis_store *store, struct asking *asking)
+{
+    dibs__redis_mutex_lock(&store->mutex);
+    size_t i = asking->call.channel = find_free(store, false);
+    dibs__redis_mutex_unlock(&store->mutex);
+    if (i < store->channel_count)
+        asking->call.tries = dibs__channel_need(store->channels[i]);
 }
 
 /*
@@ -370,7 +418,7 @@ static bool begin_on_channel(struct dibs__redis_store *store, struct asking *ask
     if (!dibs__redis_confirms(store)) {
         choose_channel(store, asking);
     } else if (!take_exclusive(store, asking, true, 0)) {
-        asking->call.channel = dibs__redis_want_exclusive(store, &asking->call.tries);
+        want_exclusive(store, asking);
         return false;
     }
     return dibs__lock_call_standing(store, &asking->call);

@@ -113,61 +113,6 @@ bool dibs__redis_another_is_connected(struct dibs__redis_store *store, size_t ch
     return stands;
 }
 
-/* channel_count: there is none. */
-static size_t find_free(const struct dibs__redis_store *store, bool connected) DIBS__REQUIRES(dibs__redis_mutex)
-{
-    size_t i = DIBS__COMMON;
-
-    dibs__redis_mutex_held(&store->mutex);
-    while (i < store->channel_count &&
-           (store->in_use[i] || (connected && !dibs__channel_is_connected(store->channels[i]))))
-        i++;
-    return i;
-}
-
-bool dibs__redis_take_exclusive(struct dibs__redis_store *store, bool connected, int64_t deadline, size_t *out)
-{
-    size_t i;
-
-    dibs__redis_mutex_lock(&store->mutex);
-    for (;;) {
-        i = find_free(store, true);
-        if (i == store->channel_count && !connected)
-            i = find_free(store, false);
-        if (i < store->channel_count || dibs__now(store->config.clock) >= deadline)
-            break;
-        store->choosy += connected;
-        store->config.clock->wait(store->config.clock, &store->exclusive_freed, &store->mutex, deadline);
-        store->choosy -= connected;
-    }
-    *out = i;
-    if (i < store->channel_count)
-        store->in_use[i] = true;
-    dibs__redis_mutex_unlock(&store->mutex);
-    return i < store->channel_count;
-}
-
-void dibs__redis_give_back(struct dibs__redis_store *store, size_t exclusive)
-{
-    dibs__redis_mutex_lock(&store->mutex);
-    store->in_use[exclusive] = false;
-    if (store->choosy > 0) /* the one thread that a signal would wake may need a channel that is connected */
-        pthread_cond_broadcast(&store->exclusive_freed);
-    else
-        pthread_cond_signal(&store->exclusive_freed);
-    dibs__redis_mutex_unlock(&store->mutex);
-}
-
-size_t dibs__redis_want_exclusive(struct dibs__redis_store *store, unsigned *tries)
-{
-    dibs__redis_mutex_lock(&store->mutex);
-    size_t i = find_free(store, false);
-    dibs__redis_mutex_unlock(&store->mutex);
-    if (i < store->channel_count)
-        *tries = dibs__channel_need(store->channels[i]);
-    return i;
-}
-
 uint64_t dibs__redis_known_server(const struct dibs__redis_store *store)
 {
     uint64_t known = atomic_load_explicit(&store->renewal_server, memory_order_relaxed);

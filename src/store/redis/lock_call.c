@@ -150,7 +150,7 @@ static dibs_status take_reply(struct dibs__redis_store *store, struct dibs__lock
 dibs_status dibs__lock_call_run(struct dibs__redis_store *store, struct dibs__lock_call *call,
                                 const struct dibs__lock_call_ops *ops, struct dibs__error *error)
 {
-    int64_t deadline = call->op->deadline;
+    const struct dibs__redirect *redirect = call->op->redirect;
     dibs_status status;
     int resends = 0;
 
@@ -161,8 +161,8 @@ dibs_status dibs__lock_call_run(struct dibs__redis_store *store, struct dibs__lo
         status = call->request ? DIBS_OK : connect_and_send(store, call, ops, error);
         if (status == DIBS_OK)
             status = take_reply(store, call, ops, error);
-    } while (status == DIBS_UNAVAILABLE && !call->decided && !dibs__redirect_is_taken(call->op->redirect) &&
-             ++resends <= DIBS__RESENDS && dibs__now(store->config.clock) < deadline);
+    } while (status == DIBS_UNAVAILABLE && !call->decided && !(redirect && redirect->kind != DIBS__REDIRECT_NONE) &&
+             ++resends <= DIBS__RESENDS && dibs__now(store->config.clock) < call->op->deadline);
     dibs__redis_note_reply(store, status);
     return status;
 }

@@ -167,19 +167,6 @@ size_t dibs__redis_pick(struct dibs__redis_store *store);
 /* Whether another channel of the same kind, common or exclusive, is connected, as far as a look can tell. */
 bool dibs__redis_another_is_connected(struct dibs__redis_store *store, size_t channel);
 
-/*
- * Takes an exclusive channel for the caller, which must give it back; if possible one that is connected, and with
- * `connected` only such a one. False: none was free until the deadline.
- */
-bool dibs__redis_take_exclusive(struct dibs__redis_store *store, bool connected, int64_t deadline, size_t *out);
-void dibs__redis_give_back(struct dibs__redis_store *store, size_t exclusive);
-
-/*
- * Has an exclusive channel that nobody uses connected in the background. Returns its index, and sets *tries as
- * dibs__channel_need does; channel_count: none is free.
- */
-size_t dibs__redis_want_exclusive(struct dibs__redis_store *store, unsigned *tries);
-
 #define DIBS__AT_ONCE_MS 1 /* again_ms of an answer if the lock is free or about to be */
 
 /*
@@ -410,11 +397,6 @@ int64_t dibs__retractions_deadline(struct dibs__retractions *retractions);
  */
 bool dibs__redis_turned_away(const struct dibs__node_hooks *node, struct dibs__redirect *redirect,
                              const redisReply *reply, bool all_moved);
-
-static inline bool dibs__redirect_is_taken(const struct dibs__redirect *redirect)
-{
-    return redirect && redirect->kind != DIBS__REDIRECT_NONE;
-}
 
 /* ----------------------------------------------- the operations of store.h */
 
