@@ -231,33 +231,28 @@ static dibs_status end_late(const struct dibs__channel *channel, struct dibs__er
     return error->status;
 }
 
-/* Makes a link unless there is one, or waits for another thread that makes it. Unlocks the mutex in between. */
-static dibs_status ensure_open(struct dibs__channel *channel, int64_t deadline, struct dibs__error *error)
-    DIBS__REQUIRES(channel_mutex)
-{
-    unsigned seen = channel->tries;
-
-    while (!dibs__channel_has_link(channel)) {
-        if (seen != channel->tries && channel->open_error.status != DIBS_OK) {
-            *error = channel->open_error;
-            return error->status;
-        }
-        seen = channel->tries;
-        if (dibs__now(channel->endpoint->clock) >= deadline)
-            return end_late(channel, error);
-        if (!channel->link && (channel->opener == DIBS__OPENER_NOBODY || channel->opener == DIBS__OPENER_NEXT))
-            open_link(channel, deadline);
-        else
-            channel->endpoint->clock->wait(channel->endpoint->clock, &channel->changed, &channel->mutex, deadline);
-    }
-    return DIBS_OK;
-}
-
+/* Makes a link unless there is one, or waits for another thread that makes it. */
 dibs_status dibs__channel_open(struct dibs__channel *channel, int64_t deadline, struct dibs__link_view *view,
                                struct dibs__error *error)
 {
+    dibs_status status = DIBS_OK;
+
     channel_mutex_lock(&channel->mutex);
-    dibs_status status = ensure_open(channel, deadline, error);
+    unsigned seen = channel->tries;
+    while (status == DIBS_OK && !dibs__channel_has_link(channel)) {
+        bool failed = seen != channel->tries && channel->open_error.status != DIBS_OK;
+        seen = channel->tries;
+        if (failed) {
+            *error = channel->open_error;
+            status = error->status;
+        } else if (dibs__now(channel->endpoint->clock) >= deadline) {
+            status = end_late(channel, error);
+        } else if (!channel->link && (channel->opener == DIBS__OPENER_NOBODY || channel->opener == DIBS__OPENER_NEXT)) {
+            open_link(channel, deadline);
+        } else {
+            channel->endpoint->clock->wait(channel->endpoint->clock, &channel->changed, &channel->mutex, deadline);
+        }
+    }
     if (status == DIBS_OK)
         *view = channel->link->view;
     dibs__channel_unlock(channel);
