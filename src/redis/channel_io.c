@@ -307,21 +307,20 @@ static long receive_by(struct dibs__channel *channel, struct dibs__link *link, s
 }
 
 /*
- * Hands out the replies that the reader has, and breaks the link if they are not what was asked for. True: the server
- * has become a replica, so that the address may lead to another server by now. A new link is kept, so that a replica is
- * not connected to again and again, unless the link was made to a server that had to be a master.
+ * Hands out the replies that the reader has, and breaks the link if they are not what was asked for. Locks the mutex.
+ * True: the server has become a replica, so that the address may lead to another server by now. A new link is kept, so
+ * that a replica is not connected to again and again, unless the link was made to a server that had to be a master.
  */
-static bool take_replies(struct dibs__channel *channel, struct dibs__link *link) DIBS__REQUIRES(channel_mutex)
+static bool take_replies(struct dibs__channel *channel, struct dibs__link *link) DIBS__ACQUIRES(channel_mutex)
     DIBS__REQUIRES(reading_role)
 {
     redisReply *replies[REPLIES_AT_ONCE];
     struct dibs__error garbage;
-    size_t count = REPLIES_AT_ONCE;
-    bool good = true, of_replica = false;
+    bool of_replica = false;
 
-    while (good && count == REPLIES_AT_ONCE) {
-        dibs__channel_unlock_quietly(channel);
-        good = parse(link, replies, &count, &of_replica, &garbage);
+    for (;;) {
+        size_t count;
+        bool good = parse(link, replies, &count, &of_replica, &garbage);
         channel_mutex_lock(&channel->mutex);
         if (!hand_out(channel, replies, count) && !channel->broken) {
             good = false;
@@ -330,6 +329,9 @@ static bool take_replies(struct dibs__channel *channel, struct dibs__link *link)
         }
         if (!good)
             dibs__channel_break(channel, &garbage);
+        if (!good || count < REPLIES_AT_ONCE)
+            break;
+        dibs__channel_unlock_quietly(channel);
     }
     return of_replica && (link->greeting.role == DIBS__ROLE_MASTER ||
                           dibs__now(channel->endpoint->clock) >= dibs__after_ms(link->greeted_at, REPLICA_LEAST_MS));
@@ -340,12 +342,15 @@ static void read_in(struct dibs__channel *channel, const struct dibs__request *o
 {
     struct dibs__link *link = channel->link;
     struct dibs__error error = {DIBS_OK, ""};
+    bool demoted = false;
 
     dibs__channel_unlock_quietly(channel);
     long received = deadline > 0 ? receive_by(channel, link, dibs__channel_spin(channel, own), deadline, &error)
                                  : take(channel, link, &error);
-    channel_mutex_lock(&channel->mutex);
-    bool demoted = received != 0 && take_replies(channel, link);
+    if (received != 0)
+        demoted = take_replies(channel, link);
+    else
+        channel_mutex_lock(&channel->mutex);
     if (demoted) {
         dibs__channel_unlock_quietly(channel);
         dibs__endpoint_failed(channel->endpoint);
