@@ -12,6 +12,15 @@
 
 /* ------------------------------------------------- acquire.lua, requeue.lua */
 
+/* Adds the number or, where there is none, that text in its place. */
+static void add_number_or(struct dibs__words *words, bool is_there, int64_t number, const char *text)
+{
+    if (is_there)
+        dibs__words_add_number(words, number);
+    else
+        dibs__words_add_text(words, text);
+}
+
 void dibs__codec_acquire(struct dibs__words *words, const struct dibs__ask_words *ask)
 {
     dibs__words_add_text(words, ask->token);
@@ -19,10 +28,8 @@ void dibs__codec_acquire(struct dibs__words *words, const struct dibs__ask_words
     dibs__words_add_number(words, ask->lease_ms);
     dibs__words_add_text(words, ask->channel ? ask->channel : "");
     dibs__words_add_number(words, ask->not_after);
-    if (ask->leave)
-        dibs__words_add_number(words, (int64_t)ask->left_fence);
-    else if (ask->run)
-        dibs__words_add_text(words, "");
+    if (ask->leave || ask->run)
+        add_number_or(words, ask->leave, (int64_t)ask->left_fence, "");
     if (!ask->run)
         return;
     dibs__words_add_text(words, ask->run);
@@ -122,10 +129,7 @@ bool dibs__codec_read_release(struct dibs__release_reply *out, const redisReply 
 void dibs__codec_retract(struct dibs__words *words, const char *token, bool surpasses, uint64_t fence)
 {
     dibs__words_add_text(words, token);
-    if (surpasses)
-        dibs__words_add_number(words, (int64_t)fence);
-    else
-        dibs__words_add_text(words, "");
+    add_number_or(words, surpasses, (int64_t)fence, "");
 }
 
 bool dibs__codec_read_retract(const redisReply *reply, size_t count, int64_t *server_us)
@@ -164,10 +168,7 @@ void dibs__codec_renew(struct dibs__words *words, const struct dibs__renewal *le
     snprintf(text, sizeof text, "%s%" PRIu64, use_marks[lease->use], lease->fence);
     dibs__words_add_text(words, text);
     snprintf(text, sizeof text, "%s%" PRId64, restoring == DIBS__RESTORING_ANY_FENCE ? ANY_FENCE : "", not_after);
-    if (lease->extension)
-        dibs__words_add_number(words, not_after);
-    else
-        dibs__words_add_text(words, "");
+    add_number_or(words, lease->extension, not_after, "");
     dibs__words_add_text(words, restoring == DIBS__RESTORING_NO ? "" : text);
 }
 
@@ -184,10 +185,7 @@ void dibs__codec_renew_short(struct dibs__words *words, const struct dibs__renew
 {
     bool same = same_length(leases, count);
 
-    if (same)
-        dibs__words_add_number(words, length_of(&leases[0]));
-    else
-        dibs__words_add_text(words, "");
+    add_number_or(words, same, length_of(&leases[0]), "");
     for (size_t i = 0; i < count; i++)
         dibs__words_add_text(words, leases[i].token);
     for (size_t i = 0; !same && i < count; i++)
@@ -364,14 +362,8 @@ void dibs__codec_vote(struct dibs__words *words, const struct dibs__vote *vote, 
     dibs__words_add_number(words, not_after);
     dibs__words_add_text(words, run);
     dibs__words_add_number(words, (int64_t)vote->quorum);
-    if (vote->floor > 0)
-        dibs__words_add_number(words, (int64_t)vote->floor);
-    else
-        dibs__words_add_text(words, "-");
-    if (vote->mark > 0)
-        dibs__words_add_number(words, (int64_t)vote->mark);
-    else
-        dibs__words_add_text(words, "-");
+    add_number_or(words, vote->floor > 0, (int64_t)vote->floor, "-");
+    add_number_or(words, vote->mark > 0, (int64_t)vote->mark, "-");
 }
 
 #define VOTE_UNKNOWN (-1)
