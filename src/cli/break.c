@@ -78,19 +78,19 @@ static bool is_meant(const char *owners)
 static int ask_and_take(dibs_runtime *rt, char **words)
 {
     const char *name = words[0];
-    dibs_owner owner;
-    dibs_status status = cli_query(rt, name, is_meant, &owner);
+    struct cli_lock lock = {.name = words[0]};
+    dibs_status status = cli_query(rt, name, is_meant, &lock.owner);
 
     if (status != DIBS_OK)
         return cli_failed(status);
-    if (!owner.held)
+    if (!lock.owner.held)
         return say(name, "free: there is no owner", CLI_OK);
-    cli_block_print(stdout, name, &owner, NULL);
-    if (!is_meant(owner.token))
+    cli_lock_print_block(&lock);
+    if (!is_meant(lock.owner.token))
         return say(name, "left alone: the owner has another token", CLI_FAILED);
     if (!yes && !agreed())
         return say(name, "left alone", CLI_FAILED);
-    return take(rt, name, &owner);
+    return take(rt, name, &lock.owner);
 }
 
 static int run(char **words)

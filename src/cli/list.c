@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "cli/json.h"
 #include "cli/locks.h"
 #include "cli/screen.h"
 #include "cli/text.h"
@@ -58,16 +57,6 @@ static const struct cli_option options[] = {
     {0},
 };
 
-static void print_json(const struct cli_locks *locks)
-{
-    struct cli_json json = {.out = stdout};
-
-    cli_locks_json_begin(&json);
-    for (size_t i = 0; i < locks->count; i++)
-        cli_lock_json(&json, locks->items[i].name, &locks->items[i].owner, NULL);
-    cli_locks_json_end(&json);
-}
-
 static void print_names(const struct cli_locks *locks)
 {
     char shown[CLI_SHOWN_MAX];
@@ -80,17 +69,10 @@ static void print_names(const struct cli_locks *locks)
 
 static void print_table(const struct cli_locks *locks)
 {
-    struct cli_widths widths;
     size_t rows, columns;
 
     cli_screen_size(&rows, &columns);
-    cli_locks_measure(&widths, locks->items, locks->count, isatty(STDOUT_FILENO) ? columns : SIZE_MAX);
-    cli_locks_print_head(stdout, &widths);
-    putchar('\n');
-    for (size_t i = 0; i < locks->count; i++) {
-        cli_locks_print_row(stdout, &widths, &locks->items[i]);
-        putchar('\n');
-    }
+    cli_locks_print_table(stdout, locks->items, locks->count, isatty(STDOUT_FILENO) ? columns : SIZE_MAX, "", "");
 }
 
 static int list(dibs_runtime *rt, char **words)
@@ -101,7 +83,7 @@ static int list(dibs_runtime *rt, char **words)
     if (status == DIBS_OK) {
         cli_locks_sort(&locks, given.sort, given.reverse);
         if (given.json)
-            print_json(&locks);
+            cli_locks_print_json(locks.items, locks.count);
         else if (given.names || given.null)
             print_names(&locks);
         else

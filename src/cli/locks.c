@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/json.h"
 #include "cli/text.h"
 #include "cli/owner_token.h"
 
@@ -56,7 +57,7 @@ static bool keep(const char *name, const dibs_owner *owner, void *arg)
         return true;
     char *copy = locks->count < locks->room || grow(locks) ? strdup(name) : NULL;
     if (copy)
-        locks->items[locks->count++] = (struct cli_lock){copy, *owner};
+        locks->items[locks->count++] = (struct cli_lock){copy, *owner, NULL};
     else
         locks->failed = true;
     return copy != NULL;
@@ -79,7 +80,9 @@ void cli_locks_free(struct cli_locks *locks)
 
 /* ------------------------------------------------------------------ sorting */
 
-static enum cli_column sorted_by; /* the column of the cli_locks_sort that is running */
+/* Of the cli_locks_sort that is running. */
+static enum cli_column sorted_by;
+static bool reversed;
 
 static int compare(int64_t a, int64_t b)
 {
@@ -122,19 +125,16 @@ static int compare_locks(const void *a, const void *b)
     const struct cli_lock *left = a, *right = b;
     int order = by_column(&left->owner, &right->owner);
 
-    return order ? order : strcmp(left->name, right->name);
+    order = order ? order : strcmp(left->name, right->name);
+    return reversed ? -order : order;
 }
 
 void cli_locks_sort(struct cli_locks *locks, enum cli_column column, bool reverse)
 {
     sorted_by = column;
+    reversed = reverse;
     if (locks->count > 0)
         qsort(locks->items, locks->count, sizeof *locks->items, compare_locks);
-    for (size_t i = 0; reverse && i < locks->count / 2; i++) {
-        struct cli_lock lock = locks->items[i];
-        locks->items[i] = locks->items[locks->count - 1 - i];
-        locks->items[locks->count - 1 - i] = lock;
-    }
 }
 
 /* -------------------------------------------------------------------- table */
@@ -180,7 +180,8 @@ static size_t take(size_t *widths, enum cli_column column, size_t excess)
     return taken;
 }
 
-void cli_locks_measure(struct cli_widths *out, const struct cli_lock *rows, size_t count, size_t most)
+/* Finds the widths of the columns, for these rows. */
+static void measure(size_t widths[CLI_COLUMNS], const struct cli_lock *rows, size_t count, size_t most)
 {
     char cell[CELL_MAX];
     size_t sum = GAP * (CLI_COLUMNS - 1);
@@ -192,140 +193,148 @@ void cli_locks_measure(struct cli_widths *out, const struct cli_lock *rows, size
             size_t width = cli_width(cell);
             widest = width > widest ? width : widest;
         }
-        out->columns[i] = widest;
+        widths[i] = widest;
         sum += widest;
     }
     if (sum > most)
-        sum -= take(out->columns, CLI_OWNER, sum - most);
+        sum -= take(widths, CLI_OWNER, sum - most);
     if (sum > most)
-        take(out->columns, CLI_NAME, sum - most);
+        take(widths, CLI_NAME, sum - most);
 }
 
-static void print_cell(FILE *out, const struct cli_widths *widths, int column, char *text)
+static void print_cell(FILE *out, size_t width, int column, char *text)
 {
-    size_t width = widths->columns[column];
-
     cli_cut(text, width);
     if (column > 0)
         fprintf(out, "%*s", (int)GAP, "");
     cli_pad(out, text, width, columns[column].right);
 }
 
-void cli_locks_print_head(FILE *out, const struct cli_widths *widths)
-{
-    char cell[16];
-
-    for (int i = 0; i < CLI_COLUMNS; i++) {
-        snprintf(cell, sizeof cell, "%s", columns[i].head);
-        print_cell(out, widths, i, cell);
-    }
-}
-
-void cli_locks_print_row(FILE *out, const struct cli_widths *widths, const struct cli_lock *row)
+/* row NULL: the head. */
+static void print_row(FILE *out, const size_t widths[CLI_COLUMNS], const struct cli_lock *row)
 {
     char cell[CELL_MAX];
 
     for (int i = 0; i < CLI_COLUMNS; i++) {
-        write_cell(cell, row, (enum cli_column)i);
-        print_cell(out, widths, i, cell);
+        if (row)
+            write_cell(cell, row, (enum cli_column)i);
+        else
+            snprintf(cell, sizeof cell, "%s", columns[i].head);
+        print_cell(out, widths[i], i, cell);
+    }
+}
+
+void cli_locks_print_table(FILE *out, const struct cli_lock *rows, size_t count, size_t most, const char *begin_head,
+                           const char *end_head)
+{
+    size_t widths[CLI_COLUMNS];
+
+    measure(widths, rows, count, most);
+    fputs(begin_head, out);
+    print_row(out, widths, NULL);
+    fprintf(out, "%s\n", end_head);
+    for (size_t i = 0; i < count; i++) {
+        print_row(out, widths, &rows[i]);
+        fputc('\n', out);
     }
 }
 
 /* -------------------------------------------------------------------- block */
 
-static void print_who(FILE *out, const char *token)
+static void print_who(const char *token)
 {
     struct cli_who who = {0};
     char shown[CLI_WHO_MAX];
 
     if (strcmp(token, "dibs:shared") == 0) {
-        fputs("those who share it; the list of them is lost", out);
+        fputs("those who share it; the list of them is lost", stdout);
         return;
     }
     cli_who_parse(&who, token);
     if (who.foreign) {
-        fputs("a client without dibs", out);
+        fputs("a client without dibs", stdout);
         return;
     }
-    fprintf(out, "%s", cli_show_message(shown, sizeof shown, who.label));
-    fprintf(out, " on %s, process %s", cli_show_message(shown, sizeof shown, who.host), who.pid);
+    printf("%s", cli_show_message(shown, sizeof shown, who.label));
+    printf(" on %s, process %s", cli_show_message(shown, sizeof shown, who.host), who.pid);
     if (strcmp(who.thread, who.pid) != 0)
-        fprintf(out, ", thread %s", who.thread);
+        printf(", thread %s", who.thread);
 }
 
-static void print_owner(FILE *out, const char *token)
+static void print_owner(const char *token)
 {
     char shown[CLI_WHO_MAX];
 
-    fputs("  owner    ", out);
-    print_who(out, token);
-    fprintf(out, "\n  token    %s\n", cli_show_message(shown, sizeof shown, token)); /* escaped by the library */
+    fputs("  owner    ", stdout);
+    print_who(token);
+    printf("\n  token    %s\n", cli_show_message(shown, sizeof shown, token)); /* escaped by the library */
 }
 
 /* Prints the waiters in the order of the queue. */
-static void print_queue(FILE *out, uint32_t entries, const struct cli_queue *queue)
+static void print_queue(uint32_t entries, const struct cli_queue *queue)
 {
     char length[CLI_TIME_MAX];
 
-    fprintf(out, "  entries  %" PRIu32 "\n", entries);
+    printf("  entries  %" PRIu32 "\n", entries);
     for (size_t i = 0; queue && i < queue->count; i++) {
-        fprintf(out, "%11zu. ", i + 1);
-        print_who(out, queue->waiters[i].token);
+        printf("%11zu. ", i + 1);
+        print_who(queue->waiters[i].token);
         if (queue->waiters[i].asked_ms >= 0)
-            fprintf(out, ", asked %s ago", cli_duration(length, queue->waiters[i].asked_ms));
-        fputc('\n', out);
+            printf(", asked %s ago", cli_duration(length, queue->waiters[i].asked_ms));
+        putchar('\n');
     }
     if (queue && queue->count > 0 && queue->count < entries)
-        fprintf(out, "             and %zu more\n", entries - queue->count);
+        printf("             and %zu more\n", entries - queue->count);
 }
 
 /* Prints the sharers, the newest first, except for the newest itself: that is the owner, printed above. */
-static void print_sharers(FILE *out, const dibs_owner *owner, const struct cli_queue *queue)
+static void print_sharers(const dibs_owner *owner, const struct cli_queue *queue)
 {
     char length[CLI_TIME_MAX], shown[CLI_WHO_MAX];
 
-    fprintf(out, "  sharers  %" PRIu32 "%s\n", owner->sharers, queue ? ", of whom this one came last" : "");
+    printf("  sharers  %" PRIu32 "%s\n", owner->sharers, queue ? ", of whom this one came last" : "");
     for (size_t i = 1; queue && i < queue->sharer_count; i++) {
-        fprintf(out, "%11zu. ", i + 1);
-        print_who(out, queue->sharers[i].token);
-        fprintf(out, ", left %s, %s\n", cli_duration(length, queue->sharers[i].remaining_ms),
-                cli_show_message(shown, sizeof shown, queue->sharers[i].token));
+        printf("%11zu. ", i + 1);
+        print_who(queue->sharers[i].token);
+        printf(", left %s, %s\n", cli_duration(length, queue->sharers[i].remaining_ms),
+               cli_show_message(shown, sizeof shown, queue->sharers[i].token));
     }
     if (queue && queue->sharer_count > 0 && queue->sharer_count < owner->sharers)
-        fprintf(out, "             and %zu more\n", owner->sharers - queue->sharer_count);
+        printf("             and %zu more\n", owner->sharers - queue->sharer_count);
 }
 
-static void print_times(FILE *out, const dibs_owner *owner)
+static void print_times(const dibs_owner *owner)
 {
     char when[CLI_TIME_MAX], length[CLI_TIME_MAX];
 
     if (owner->held_ms >= 0)
-        fprintf(out, "  since    %s (%s)\n", cli_time_ago(when, owner->held_ms), cli_duration(length, owner->held_ms));
+        printf("  since    %s (%s)\n", cli_time_ago(when, owner->held_ms), cli_duration(length, owner->held_ms));
     else
-        fputs("  since    not known\n", out);
+        fputs("  since    not known\n", stdout);
     if (owner->remaining_ms >= 0)
-        fprintf(out, "  left     %s\n", cli_duration(length, owner->remaining_ms));
+        printf("  left     %s\n", cli_duration(length, owner->remaining_ms));
     else
-        fputs("  left     no end: the key never expires\n", out);
+        fputs("  left     no end: the key never expires\n", stdout);
 }
 
-void cli_block_print(FILE *out, const char *name, const dibs_owner *owner, const struct cli_queue *queue)
+void cli_lock_print_block(const struct cli_lock *lock)
 {
+    const dibs_owner *owner = &lock->owner;
     char shown[CLI_SHOWN_MAX];
 
-    fprintf(out, "%s: %s\n", cli_show(shown, sizeof shown, name), owner->held ? "held" : "free");
+    printf("%s: %s\n", cli_show(shown, sizeof shown, lock->name), owner->held ? "held" : "free");
     if (owner->held) {
-        print_owner(out, owner->token);
-        print_times(out, owner);
+        print_owner(owner->token);
+        print_times(owner);
     }
     if (owner->kept)
-        fprintf(out, "  kept     by its process, which gives it to whoever asks\n");
+        puts("  kept     by its process, which gives it to whoever asks");
     if (owner->sharers)
-        print_sharers(out, owner, queue);
+        print_sharers(owner, lock->queue);
     if (owner->fence)
-        fprintf(out, "  fence    %" PRIu64 "\n", owner->fence);
+        printf("  fence    %" PRIu64 "\n", owner->fence);
     if (owner->held || owner->waiters)
-        print_queue(out, owner->waiters, queue);
+        print_queue(owner->waiters, lock->queue);
 }
 
 /* --------------------------------------------------------------------- JSON */
@@ -387,19 +396,14 @@ static void sharing_json(struct cli_json *json, const struct cli_queue *queue)
     cli_json_close(json, ']');
 }
 
-void cli_locks_json_begin(struct cli_json *json)
+static void lock_json(struct cli_json *json, const struct cli_lock *lock)
 {
-    cli_json_open(json, NULL, '{');
-    cli_json_open(json, "locks", '[');
-}
-
-void cli_lock_json(struct cli_json *json, const char *name, const dibs_owner *owner, const struct cli_queue *queue)
-{
+    const dibs_owner *owner = &lock->owner;
     int64_t held_ms = owner->held ? owner->held_ms : -1;
     char text[CLI_TIME_MAX];
 
     cli_json_open(json, NULL, '{');
-    cli_json_name(json, name);
+    cli_json_name(json, lock->name);
     cli_json_bool(json, "held", owner->held);
     who_json(json, "owner", owner->held ? owner->token : NULL);
     cli_json_string(json, "since", held_ms >= 0 ? cli_utc_ago(text, held_ms) : NULL);
@@ -412,16 +416,22 @@ void cli_lock_json(struct cli_json *json, const char *name, const dibs_owner *ow
     cli_json_bool(json, "kept", owner->kept);
     cli_json_int(json, "sharers", owner->sharers);
     cli_json_int(json, "waiters", owner->waiters);
-    if (queue) {
-        sharing_json(json, queue);
-        queue_json(json, queue);
+    if (lock->queue) {
+        sharing_json(json, lock->queue);
+        queue_json(json, lock->queue);
     }
     cli_json_close(json, '}');
 }
 
-void cli_locks_json_end(struct cli_json *json)
+void cli_locks_print_json(const struct cli_lock *locks, size_t count)
 {
-    cli_json_close(json, ']');
-    cli_json_close(json, '}');
-    fputc('\n', json->out);
+    struct cli_json json = {.out = stdout};
+
+    cli_json_open(&json, NULL, '{');
+    cli_json_open(&json, "locks", '[');
+    for (size_t i = 0; i < count; i++)
+        lock_json(&json, &locks[i]);
+    cli_json_close(&json, ']');
+    cli_json_close(&json, '}');
+    putchar('\n');
 }

@@ -11,11 +11,20 @@
 
 #include <dibs.h>
 
-#include "cli/json.h"
+#define CLI_QUEUE_MOST 100
+
+/* The first waiters in a lock's queue, and the newest of its sharers. */
+struct cli_queue {
+    dibs_waiter waiters[CLI_QUEUE_MOST];
+    size_t count;
+    dibs_sharer sharers[CLI_QUEUE_MOST];
+    size_t sharer_count;
+};
 
 struct cli_lock {
     char *name;
     dibs_owner owner;
+    struct cli_queue *queue; /* NULL: it is known how many wait and share, but not who they are */
 };
 
 struct cli_locks {
@@ -43,36 +52,17 @@ void cli_locks_free(struct cli_locks *locks);
 void cli_locks_sort(struct cli_locks *locks, enum cli_column column, bool reverse);
 
 /*
- * The widths of the table's columns, for the given rows. Names and owners are narrowed, within limits, until the table
- * has at most `most` columns of the terminal; SIZE_MAX: there is no limit.
+ * Prints a table, whose first line is between begin_head and end_head. Names and owners are narrowed, within limits,
+ * until the table has at most `most` columns of the terminal; SIZE_MAX: there is no limit.
  */
-struct cli_widths {
-    size_t columns[CLI_COLUMNS];
-};
-void cli_locks_measure(struct cli_widths *out, const struct cli_lock *rows, size_t count, size_t most);
+void cli_locks_print_table(FILE *out, const struct cli_lock *rows, size_t count, size_t most, const char *begin_head,
+                           const char *end_head);
 
-/* Print a line without its newline. */
-void cli_locks_print_head(FILE *out, const struct cli_widths *widths);
-void cli_locks_print_row(FILE *out, const struct cli_widths *widths, const struct cli_lock *row);
+/* Prints a lock and its owner as a block of lines, on standard output. */
+void cli_lock_print_block(const struct cli_lock *lock);
 
-#define CLI_QUEUE_MOST 100
-
-/* The first waiters in a lock's queue, and the newest of its sharers. */
-struct cli_queue {
-    dibs_waiter waiters[CLI_QUEUE_MOST];
-    size_t count;
-    dibs_sharer sharers[CLI_QUEUE_MOST];
-    size_t sharer_count;
-};
-
-/* Prints a lock and its owner as a block of lines. queue NULL: how many wait and share, but not who they are. */
-void cli_block_print(FILE *out, const char *name, const dibs_owner *owner, const struct cli_queue *queue);
-
-/* Begin and end the document around the locks. */
-void cli_locks_json_begin(struct cli_json *json);
-void cli_locks_json_end(struct cli_json *json);
-
-/* Writes the object of one lock. queue NULL: without the members that tell who shares the lock and who waits. */
-void cli_lock_json(struct cli_json *json, const char *name, const dibs_owner *owner, const struct cli_queue *queue);
+/* Prints a document, on standard output. Without a queue a lock has no members that tell who shares it and who waits.
+ */
+void cli_locks_print_json(const struct cli_lock *locks, size_t count);
 
 #endif

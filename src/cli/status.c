@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "cli/cli.h"
-#include "cli/json.h"
 #include "cli/locks.h"
 
 /* clang-format off */
@@ -31,77 +30,68 @@ static bool json; /* set by the option */
 
 static const struct cli_option options[] = {{"json", .flag = &json}, {0}};
 
-/* What was found out about one lock. */
-struct found {
-    dibs_owner owner;
-    struct cli_queue queue;
-};
-
-static void print_json(char **names, const struct found *found)
-{
-    struct cli_json out = {.out = stdout};
-
-    cli_locks_json_begin(&out);
-    for (; *names; names++, found++)
-        cli_lock_json(&out, *names, &found->owner, &found->queue);
-    cli_locks_json_end(&out);
-}
-
-static void print_blocks(char **names, const struct found *found)
-{
-    for (size_t i = 0; names[i]; i++) {
-        if (i > 0)
-            putchar('\n');
-        cli_block_print(stdout, names[i], &found[i].owner, &found[i].queue);
-    }
-}
-
 /* The queue and the sharers are read a moment after the owner, and may have changed meanwhile. */
-static dibs_status ask_for_one(dibs_runtime *rt, const char *name, struct found *found)
+static dibs_status ask_for_one(dibs_runtime *rt, struct cli_lock *lock)
 {
-    struct cli_queue *queue = &found->queue;
-    dibs_status status = dibs_query(rt, name, &found->owner);
+    struct cli_queue *queue = lock->queue;
+    dibs_status status = dibs_query(rt, lock->name, &lock->owner);
 
-    if (status == DIBS_OK && found->owner.sharers > 1)
-        status = dibs_query_sharers(rt, name, queue->sharers, CLI_QUEUE_MOST, &queue->sharer_count);
-    if (status == DIBS_OK && found->owner.waiters > 0)
-        status = dibs_query_waiters(rt, name, queue->waiters, CLI_QUEUE_MOST, &queue->count);
+    if (status == DIBS_OK && lock->owner.sharers > 1)
+        status = dibs_query_sharers(rt, lock->name, queue->sharers, CLI_QUEUE_MOST, &queue->sharer_count);
+    if (status == DIBS_OK && lock->owner.waiters > 0)
+        status = dibs_query_waiters(rt, lock->name, queue->waiters, CLI_QUEUE_MOST, &queue->count);
     return status;
 }
 
 /* Asks about all locks before anything is printed, so that what is printed is whole. */
-static int ask(dibs_runtime *rt, char **names, struct found *found)
+static int ask(dibs_runtime *rt, struct cli_lock *locks, size_t count)
 {
     int result = CLI_OK;
 
-    for (size_t i = 0; names[i]; i++) {
-        dibs_status status = ask_for_one(rt, names[i], &found[i]);
+    for (size_t i = 0; i < count; i++) {
+        dibs_status status = ask_for_one(rt, &locks[i]);
         if (status != DIBS_OK)
             return cli_failed(status);
-        if (!found[i].owner.held)
+        if (!locks[i].owner.held)
             result = CLI_FAILED;
     }
     return result;
 }
 
+static void print_blocks(const struct cli_lock *locks, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0)
+            putchar('\n');
+        cli_lock_print_block(&locks[i]);
+    }
+}
+
 static int tell(dibs_runtime *rt, char **names)
 {
     size_t count = 0;
+    int result = CLI_SYSTEM;
 
     while (names[count])
         count++;
-    struct found *found = calloc(count + 1, sizeof *found);
-    int result = found ? ask(rt, names, found) : CLI_SYSTEM;
+    struct cli_lock *locks = calloc(count + 1, sizeof *locks);
+    struct cli_queue *queues = calloc(count + 1, sizeof *queues);
 
-    if (!found)
+    if (locks && queues) {
+        for (size_t i = 0; i < count; i++)
+            locks[i] = (struct cli_lock){.name = names[i], .queue = &queues[i]};
+        result = ask(rt, locks, count);
+    } else {
         cli_error("memory is exhausted");
+    }
     if (result <= CLI_FAILED && cli_common.verbosity != CLI_QUIET) {
         if (json)
-            print_json(names, found);
+            cli_locks_print_json(locks, count);
         else
-            print_blocks(names, found);
+            print_blocks(locks, count);
     }
-    free(found);
+    free(queues);
+    free(locks);
     return result;
 }
 

@@ -189,22 +189,16 @@ static void scroll_within(size_t rows)
 /* Lines wider than the window are cut by the terminal. */
 static void write_frame(FILE *out, size_t window, size_t columns)
 {
-    struct cli_widths widths;
     size_t rows = rows_of(window), count = watch.locks.count;
 
     scroll_within(rows);
     const struct cli_lock *begin = watch.locks.items ? watch.locks.items + watch.first : NULL;
     count = count - watch.first < rows ? count - watch.first : rows;
-    cli_locks_measure(&widths, begin, count, columns);
     write_title(out);
-    fputs("\n" REVERSE, out);
-    cli_locks_print_head(out, &widths);
-    fputs(NORMAL "\n", out);
-    for (size_t i = 0; i < rows; i++) {
-        if (i < count)
-            cli_locks_print_row(out, &widths, &begin[i]);
+    fputc('\n', out);
+    cli_locks_print_table(out, begin, count, columns, REVERSE, NORMAL);
+    for (size_t i = count; i < rows; i++)
         fputc('\n', out);
-    }
     write_foot(out, rows);
     fputc('\n', out);
 }
