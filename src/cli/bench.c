@@ -219,9 +219,9 @@ static void report(const struct bench *bench)
                                            {NULL, NULL, NULL}};
 
     if (given.json)
-        cli_bench_report_json(stdout, parts, signal_number != 0);
+        cli_bench_report_json(parts, signal_number != 0);
     else
-        cli_bench_report_text(stdout, parts);
+        cli_bench_report_text(parts);
 }
 
 static int run(char **words)

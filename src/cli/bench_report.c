@@ -117,33 +117,33 @@ static const char *show(char out[TIME_MAX], int64_t ns)
     return out;
 }
 
-static void print_row(FILE *out, const struct cli_bench_part *part)
+static void print_row(const struct cli_bench_part *part)
 {
     char text[TIME_MAX];
 
-    fprintf(out, "%-9s  %8" PRIu64, part->name, part->times->count);
+    printf("%-9s  %8" PRIu64, part->name, part->times->count);
     if (part->times->count > 0) {
-        fprintf(out, "  %7s", show(text, part->times->least_ns));
+        printf("  %7s", show(text, part->times->least_ns));
         for (size_t i = 0; i < PERCENTILES; i++)
-            fprintf(out, "  %7s", show(text, percentile(part->times, percentiles[i].share)));
-        fprintf(out, "  %7s", show(text, part->times->most_ns));
+            printf("  %7s", show(text, percentile(part->times, percentiles[i].share)));
+        printf("  %7s", show(text, part->times->most_ns));
     }
-    fputc('\n', out);
+    putchar('\n');
 }
 
 /* The length of a bar is in proportion to its count; the largest count of a part has the longest bar. */
-static void print_bar(FILE *out, uint64_t count, uint64_t most)
+static void print_bar(uint64_t count, uint64_t most)
 {
     int length = most ? (int)(count * BAR / most) : 0;
 
-    fputs("  ", out);
+    fputs("  ", stdout);
     for (int i = 0; i < BAR; i++)
-        fputc(i < length ? '#' : i == 0 && count > 0 ? '.' : ' ', out);
-    fprintf(out, " %7" PRIu64, count);
+        putchar(i < length ? '#' : i == 0 && count > 0 ? '.' : ' ');
+    printf(" %7" PRIu64, count);
 }
 
 /* Prints the bars of all parts side by side, from the first that counts anything to the last. */
-static void print_bars(FILE *out, const struct cli_bench_part *parts)
+static void print_bars(const struct cli_bench_part *parts)
 {
     struct bars bars[PARTS_MOST];
     size_t first = LIMIT_COUNT, last = 0, count = 0;
@@ -158,80 +158,77 @@ static void print_bars(FILE *out, const struct cli_bench_part *parts)
             last = i > last ? i : last;
         }
     }
-    fprintf(out, "\n%8s", "from");
+    printf("\n%8s", "from");
     for (size_t i = 0; i < count; i++)
-        fprintf(out, "  %-*s", i + 1 < count ? BAR + 8 : 0, parts[i].name);
-    fputc('\n', out);
+        printf("  %-*s", i + 1 < count ? BAR + 8 : 0, parts[i].name);
+    putchar('\n');
     for (size_t row = first; row <= last; row++) {
-        fprintf(out, "%8s", show(text, limit_of(row)));
+        printf("%8s", show(text, limit_of(row)));
         for (size_t i = 0; i < count; i++)
-            print_bar(out, bars[i].counts[row], bars[i].most);
-        fputc('\n', out);
+            print_bar(bars[i].counts[row], bars[i].most);
+        putchar('\n');
     }
 }
 
-void cli_bench_report_text(FILE *out, const struct cli_bench_part *parts)
+void cli_bench_report_text(const struct cli_bench_part *parts)
 {
-    fprintf(out, "%-9s  %8s  %7s", "", "count", "min");
+    printf("%-9s  %8s  %7s", "", "count", "min");
     for (size_t i = 0; i < PERCENTILES; i++)
-        fprintf(out, "  %7s", percentiles[i].head);
-    fprintf(out, "  %7s\n", "max");
+        printf("  %7s", percentiles[i].head);
+    printf("  %7s\n", "max");
     for (const struct cli_bench_part *part = parts; part->name; part++)
-        print_row(out, part);
-    print_bars(out, parts);
+        print_row(part);
+    print_bars(parts);
 }
 
 /* ---------------------------------------------------------------------- JSON */
 
-static void bars_json(struct cli_json *json, const struct cli_histogram *times)
+static void bars_json(const struct cli_histogram *times)
 {
     struct bars bars;
 
     count_bars(&bars, times);
-    cli_json_open(json, "histogram", '[');
+    cli_json_open("histogram", '[');
     for (size_t i = 0; i < LIMIT_COUNT; i++) {
         if (bars.counts[i] == 0)
             continue;
-        cli_json_open(json, NULL, '{');
-        cli_json_double(json, "from_us", (double)limit_of(i) / 1e3);
-        cli_json_double(json, "to_us", (double)limit_of(i + 1) / 1e3);
-        cli_json_int(json, "count", (int64_t)bars.counts[i]);
-        cli_json_close(json, '}');
+        cli_json_open(NULL, '{');
+        cli_json_double("from_us", (double)limit_of(i) / 1e3);
+        cli_json_double("to_us", (double)limit_of(i + 1) / 1e3);
+        cli_json_int("count", (int64_t)bars.counts[i]);
+        cli_json_close('}');
     }
-    cli_json_close(json, ']');
+    cli_json_close(']');
 }
 
 /* Of none there is no time. */
-static void time_json(struct cli_json *json, const char *key, int64_t ns, uint64_t count)
+static void time_json(const char *key, int64_t ns, uint64_t count)
 {
     if (count > 0)
-        cli_json_double(json, key, (double)ns / 1e3);
+        cli_json_double(key, (double)ns / 1e3);
     else
-        cli_json_string(json, key, NULL);
+        cli_json_string(key, NULL);
 }
 
-static void part_json(struct cli_json *json, const struct cli_bench_part *part)
+static void part_json(const struct cli_bench_part *part)
 {
     uint64_t count = part->times->count;
 
-    cli_json_open(json, part->key, '{');
-    cli_json_int(json, "count", (int64_t)count);
-    time_json(json, "min_us", part->times->least_ns, count);
+    cli_json_open(part->key, '{');
+    cli_json_int("count", (int64_t)count);
+    time_json("min_us", part->times->least_ns, count);
     for (size_t i = 0; i < PERCENTILES; i++)
-        time_json(json, percentiles[i].key, percentile(part->times, percentiles[i].share), count);
-    time_json(json, "max_us", part->times->most_ns, count);
-    bars_json(json, part->times);
-    cli_json_close(json, '}');
+        time_json(percentiles[i].key, percentile(part->times, percentiles[i].share), count);
+    time_json("max_us", part->times->most_ns, count);
+    bars_json(part->times);
+    cli_json_close('}');
 }
 
-void cli_bench_report_json(FILE *out, const struct cli_bench_part *parts, bool interrupted)
+void cli_bench_report_json(const struct cli_bench_part *parts, bool interrupted)
 {
-    struct cli_json json = {.out = out};
-
-    cli_json_open(&json, NULL, '{');
-    cli_json_bool(&json, "interrupted", interrupted);
+    cli_json_open(NULL, '{');
+    cli_json_bool("interrupted", interrupted);
     for (const struct cli_bench_part *part = parts; part->name; part++)
-        part_json(&json, part);
-    cli_json_close(&json, '}');
-    fputc('\n', out);
+        part_json(part);
+    cli_json_close('}');
 }

@@ -29,7 +29,7 @@ struct cli_bench_part {
 };
 
 /* parts: the element after the last part has no name. */
-void cli_bench_report_text(FILE *out, const struct cli_bench_part *parts);
-void cli_bench_report_json(FILE *out, const struct cli_bench_part *parts, bool interrupted);
+void cli_bench_report_text(const struct cli_bench_part *parts);
+void cli_bench_report_json(const struct cli_bench_part *parts, bool interrupted);
 
 #endif

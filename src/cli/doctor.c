@@ -65,7 +65,6 @@ static const struct cli_option options[] = {
 };
 
 struct doctor {
-    struct cli_json json;
     bool begun;                 /* print_begin was called */
     unsigned counts[VERDICTS];  /* number of findings, by verdict */
     bool reached;               /* a server answers */
@@ -77,25 +76,23 @@ static const char *const verdicts[VERDICTS] = {
 
 /* ------------------------------------------------------------------ findings */
 
-static void print_json(struct doctor *doctor, const dibs_finding *finding)
+static void print_json(const dibs_finding *finding)
 {
-    struct cli_json *json = &doctor->json;
-
-    cli_json_open(json, NULL, '{');
-    cli_json_string(json, "server", finding->server);
-    cli_json_string(json, "subject", finding->subject);
-    cli_json_string(json, "verdict", verdicts[finding->verdict]);
-    cli_json_string(json, "text", finding->text);
-    cli_json_string(json, "remedy", *finding->remedy ? finding->remedy : NULL);
-    cli_json_close(json, '}');
+    cli_json_open(NULL, '{');
+    cli_json_string("server", finding->server);
+    cli_json_string("subject", finding->subject);
+    cli_json_string("verdict", verdicts[finding->verdict]);
+    cli_json_string("text", finding->text);
+    cli_json_string("remedy", *finding->remedy ? finding->remedy : NULL);
+    cli_json_close('}');
 }
 
 /* Begins the document, once: before the first finding, so that nothing is printed on wrong usage. */
 static void print_begin(struct doctor *doctor)
 {
     if (given.json && !doctor->begun) {
-        cli_json_open(&doctor->json, NULL, '{');
-        cli_json_open(&doctor->json, "findings", '[');
+        cli_json_open(NULL, '{');
+        cli_json_open("findings", '[');
     }
     doctor->begun = true;
 }
@@ -158,7 +155,7 @@ static void tell(const dibs_finding *finding, void *arg)
         doctor->reached = true;
     print_begin(doctor);
     if (given.json)
-        print_json(doctor, finding);
+        print_json(finding);
     else
         print_line(doctor, finding);
 }
@@ -399,11 +396,10 @@ static void print_end(struct doctor *doctor)
 
     print_begin(doctor);
     if (given.json) {
-        cli_json_close(&doctor->json, ']');
+        cli_json_close(']');
         for (int i = 0; i < VERDICTS; i++)
-            cli_json_int(&doctor->json, verdicts[i], counts[i]);
-        cli_json_close(&doctor->json, '}');
-        putchar('\n');
+            cli_json_int(verdicts[i], counts[i]);
+        cli_json_close('}');
     } else {
         printf("\n%u ok, %u warn, %u bad\n", counts[DIBS_VERDICT_OK], counts[DIBS_VERDICT_WARN],
                counts[DIBS_VERDICT_BAD]);
@@ -421,7 +417,7 @@ static int admit(struct doctor *doctor, dibs_runtime *rt)
 /* With a wrong URL nothing is printed, because half a document would be of no use. */
 static int run(char **words)
 {
-    struct doctor doctor = {.json = {.out = stdout}};
+    struct doctor doctor = {.begun = false};
     bool admits = given.admit_ms > 0;
     dibs_runtime *rt;
 

@@ -1,9 +1,13 @@
 #include "cli/json.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "cli/text.h"
+
+static bool begun; /* the open object or array is not empty */
+static int depth;  /* how many objects and arrays are open */
 
 #define REPLACEMENT "\xef\xbf\xbd" /* U+FFFD in UTF-8 */
 
@@ -41,99 +45,102 @@ static bool is_utf8(const char *text)
  * Writes the character at c, and returns how many bytes it has. Escapes what drives a terminal, such as the controls C0
  * and C1, because the document may be printed at one.
  */
-static size_t put_character(FILE *out, const char *c)
+static size_t put_character(const char *c)
 {
     uint32_t number;
     size_t size = decode(c, &number);
 
     if (size == 0)
-        fputs(REPLACEMENT, out);
+        fputs(REPLACEMENT, stdout);
     else if (*c == '"' || *c == '\\')
-        fprintf(out, "\\%c", *c);
+        printf("\\%c", *c);
     else if (number >= 0x20 && (number < 0x7f || number >= 0xa0) && !cli_misleads(number))
-        fwrite(c, 1, size, out);
+        fwrite(c, 1, size, stdout);
     else if (number < 0x10000)
-        fprintf(out, "\\u%04" PRIx32, number);
+        printf("\\u%04" PRIx32, number);
     else
-        fprintf(out, "\\u%04" PRIx32 "\\u%04" PRIx32, 0xd7c0 + (number >> 10), 0xdc00 + (number & 0x3ff));
+        printf("\\u%04" PRIx32 "\\u%04" PRIx32, 0xd7c0 + (number >> 10), 0xdc00 + (number & 0x3ff));
     return size ? size : 1;
 }
 
-static void put_text(FILE *out, const char *text)
+static void put_text(const char *text)
 {
-    fputc('"', out);
+    putchar('"');
     while (*text)
-        text += put_character(out, text);
-    fputc('"', out);
+        text += put_character(text);
+    putchar('"');
 }
 
-static void begin_value(struct cli_json *json, const char *key)
+static void begin_value(const char *key)
 {
-    if (json->begun)
-        fputc(',', json->out);
-    json->begun = true;
+    if (begun)
+        putchar(',');
+    begun = true;
     if (!key)
         return;
-    put_text(json->out, key);
-    fputc(':', json->out);
+    put_text(key);
+    putchar(':');
 }
 
-void cli_json_open(struct cli_json *json, const char *key, char bracket)
+void cli_json_open(const char *key, char bracket)
 {
-    begin_value(json, key);
-    fputc(bracket, json->out);
-    json->begun = false;
+    begin_value(key);
+    putchar(bracket);
+    begun = false;
+    depth++;
 }
 
-void cli_json_close(struct cli_json *json, char bracket)
+void cli_json_close(char bracket)
 {
-    fputc(bracket, json->out);
-    json->begun = true;
+    putchar(bracket);
+    begun = true;
+    if (--depth == 0)
+        putchar('\n');
 }
 
-void cli_json_string(struct cli_json *json, const char *key, const char *text)
+void cli_json_string(const char *key, const char *text)
 {
-    begin_value(json, key);
+    begin_value(key);
     if (text)
-        put_text(json->out, text);
+        put_text(text);
     else
-        fputs("null", json->out);
+        fputs("null", stdout);
 }
 
-void cli_json_int(struct cli_json *json, const char *key, int64_t number)
+void cli_json_int(const char *key, int64_t number)
 {
-    begin_value(json, key);
-    fprintf(json->out, "%" PRId64, number);
+    begin_value(key);
+    printf("%" PRId64, number);
 }
 
-void cli_json_double(struct cli_json *json, const char *key, double number)
+void cli_json_double(const char *key, double number)
 {
-    begin_value(json, key);
+    begin_value(key);
     /* Not with printf's %f, whose decimal point depends on the locale. */
     int64_t thousandths = (int64_t)(number * 1000 + 0.5);
-    fprintf(json->out, "%" PRId64 ".%03d", thousandths / 1000, (int)(thousandths % 1000));
+    printf("%" PRId64 ".%03d", thousandths / 1000, (int)(thousandths % 1000));
 }
 
-void cli_json_bool(struct cli_json *json, const char *key, bool truth)
+void cli_json_bool(const char *key, bool truth)
 {
-    begin_value(json, key);
-    fputs(truth ? "true" : "false", json->out);
+    begin_value(key);
+    fputs(truth ? "true" : "false", stdout);
 }
 
-void cli_json_fence(struct cli_json *json, const char *key, uint64_t fence)
+void cli_json_fence(const char *key, uint64_t fence)
 {
-    begin_value(json, key);
-    fprintf(json->out, "\"%" PRIu64 "\"", fence);
+    begin_value(key);
+    printf("\"%" PRIu64 "\"", fence);
 }
 
-void cli_json_name(struct cli_json *json, const char *name)
+void cli_json_name(const char *name)
 {
-    cli_json_string(json, "name", name);
+    cli_json_string("name", name);
     if (is_utf8(name))
         return;
-    begin_value(json, "name_hex");
-    fputc('"', json->out);
+    begin_value("name_hex");
+    putchar('"');
     for (const char *c = name; *c; c++)
-        fprintf(json->out, "%02x", (unsigned char)*c);
-    fputc('"', json->out);
+        printf("%02x", (unsigned char)*c);
+    putchar('"');
 }

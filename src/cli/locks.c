@@ -340,98 +340,95 @@ void cli_lock_print_block(const struct cli_lock *lock)
 /* --------------------------------------------------------------------- JSON */
 
 /* Writes "token", and the token's owner under key. token NULL: null for both. */
-static void who_json(struct cli_json *json, const char *key, const char *token)
+static void who_json(const char *key, const char *token)
 {
     struct cli_who who = {0};
 
     cli_who_parse(&who, token ? token : "");
-    cli_json_string(json, "token", token);
+    cli_json_string("token", token);
     if (who.foreign) {
-        cli_json_string(json, key, NULL);
+        cli_json_string(key, NULL);
         return;
     }
-    cli_json_open(json, key, '{');
-    cli_json_string(json, "label", who.label);
-    cli_json_string(json, "host", who.host);
-    cli_json_int(json, "pid", strtoll(who.pid, NULL, 10));
-    cli_json_int(json, "thread", strtoll(who.thread, NULL, 10));
-    cli_json_string(json, "runtime", who.runtime);
-    cli_json_close(json, '}');
+    cli_json_open(key, '{');
+    cli_json_string("label", who.label);
+    cli_json_string("host", who.host);
+    cli_json_int("pid", strtoll(who.pid, NULL, 10));
+    cli_json_int("thread", strtoll(who.thread, NULL, 10));
+    cli_json_string("runtime", who.runtime);
+    cli_json_close('}');
 }
 
 /* Writes a time; less than 0: it is not known. */
-static void time_json(struct cli_json *json, const char *key, int64_t ms)
+static void time_json(const char *key, int64_t ms)
 {
     if (ms >= 0)
-        cli_json_int(json, key, ms);
+        cli_json_int(key, ms);
     else
-        cli_json_string(json, key, NULL);
+        cli_json_string(key, NULL);
 }
 
-static void queue_json(struct cli_json *json, const struct cli_queue *queue)
+static void queue_json(const struct cli_queue *queue)
 {
-    cli_json_open(json, "queue", '[');
+    cli_json_open("queue", '[');
     for (size_t i = 0; i < queue->count; i++) {
         const dibs_waiter *waiter = &queue->waiters[i];
-        cli_json_open(json, NULL, '{');
-        who_json(json, "waiter", waiter->token);
-        time_json(json, "asked_ms", waiter->asked_ms);
-        cli_json_close(json, '}');
+        cli_json_open(NULL, '{');
+        who_json("waiter", waiter->token);
+        time_json("asked_ms", waiter->asked_ms);
+        cli_json_close('}');
     }
-    cli_json_close(json, ']');
+    cli_json_close(']');
 }
 
-static void sharing_json(struct cli_json *json, const struct cli_queue *queue)
+static void sharing_json(const struct cli_queue *queue)
 {
-    cli_json_open(json, "sharing", '[');
+    cli_json_open("sharing", '[');
     for (size_t i = 0; i < queue->sharer_count; i++) {
         const dibs_sharer *sharer = &queue->sharers[i];
-        cli_json_open(json, NULL, '{');
-        who_json(json, "sharer", sharer->token);
-        time_json(json, "held_ms", sharer->held_ms);
-        cli_json_int(json, "left_ms", sharer->remaining_ms);
-        cli_json_fence(json, "fence", sharer->fence);
-        cli_json_close(json, '}');
+        cli_json_open(NULL, '{');
+        who_json("sharer", sharer->token);
+        time_json("held_ms", sharer->held_ms);
+        cli_json_int("left_ms", sharer->remaining_ms);
+        cli_json_fence("fence", sharer->fence);
+        cli_json_close('}');
     }
-    cli_json_close(json, ']');
+    cli_json_close(']');
 }
 
-static void lock_json(struct cli_json *json, const struct cli_lock *lock)
+static void lock_json(const struct cli_lock *lock)
 {
     const dibs_owner *owner = &lock->owner;
     int64_t held_ms = owner->held ? owner->held_ms : -1;
     char text[CLI_TIME_MAX];
 
-    cli_json_open(json, NULL, '{');
-    cli_json_name(json, lock->name);
-    cli_json_bool(json, "held", owner->held);
-    who_json(json, "owner", owner->held ? owner->token : NULL);
-    cli_json_string(json, "since", held_ms >= 0 ? cli_utc_ago(text, held_ms) : NULL);
-    time_json(json, "held_ms", held_ms);
-    time_json(json, "left_ms", owner->held ? owner->remaining_ms : -1);
+    cli_json_open(NULL, '{');
+    cli_json_name(lock->name);
+    cli_json_bool("held", owner->held);
+    who_json("owner", owner->held ? owner->token : NULL);
+    cli_json_string("since", held_ms >= 0 ? cli_utc_ago(text, held_ms) : NULL);
+    time_json("held_ms", held_ms);
+    time_json("left_ms", owner->held ? owner->remaining_ms : -1);
     if (owner->fence)
-        cli_json_fence(json, "fence", owner->fence);
+        cli_json_fence("fence", owner->fence);
     else
-        cli_json_string(json, "fence", NULL);
-    cli_json_bool(json, "kept", owner->kept);
-    cli_json_int(json, "sharers", owner->sharers);
-    cli_json_int(json, "waiters", owner->waiters);
+        cli_json_string("fence", NULL);
+    cli_json_bool("kept", owner->kept);
+    cli_json_int("sharers", owner->sharers);
+    cli_json_int("waiters", owner->waiters);
     if (lock->queue) {
-        sharing_json(json, lock->queue);
-        queue_json(json, lock->queue);
+        sharing_json(lock->queue);
+        queue_json(lock->queue);
     }
-    cli_json_close(json, '}');
+    cli_json_close('}');
 }
 
 void cli_locks_print_json(const struct cli_lock *locks, size_t count)
 {
-    struct cli_json json = {.out = stdout};
-
-    cli_json_open(&json, NULL, '{');
-    cli_json_open(&json, "locks", '[');
+    cli_json_open(NULL, '{');
+    cli_json_open("locks", '[');
     for (size_t i = 0; i < count; i++)
-        lock_json(&json, &locks[i]);
-    cli_json_close(&json, ']');
-    cli_json_close(&json, '}');
-    putchar('\n');
+        lock_json(&locks[i]);
+    cli_json_close(']');
+    cli_json_close('}');
 }
