@@ -1,14 +1,15 @@
 /*
  * dibs bench: how long acquire, release and hand-over take with this store.
  */
+#include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
-#include "cli/bench_report.h"
 #include "cli/cli.h"
+#include "cli/json.h"
 #include "cli/text.h"
 
 /* clang-format off */
@@ -34,6 +35,10 @@ static const char help[] =
 #define PAUSE_NS 1000000 /* time for a waiter to fall asleep before it is handed the lock */
 #define LOOK_NS 200000   /* between two looks for a waiter */
 #define NS_OF_MS INT64_C(1000000)
+#define STEPS ((size_t)32) /* buckets for each doubling */
+#define BAR 15             /* columns of the longest bar */
+#define TIME_MAX 24
+#define BUCKETS ((size_t)59 * 32) /* the last bucket counts INT64_MAX */
 
 /* Set by the options. */
 static struct {
@@ -47,6 +52,248 @@ static const struct cli_option options[] = {
     {0},
 };
 
+/* ---------------------------------------------------------------- histogram */
+
+/*
+ * Times, counted in buckets whose width is at most 1/32 of the times in them; so percentiles need no memory for each
+ * time. Used by one thread at a time.
+ */
+struct histogram {
+    uint64_t count;
+    int64_t least_ns, most_ns; /* exact; 0 if count is 0 */
+    uint64_t buckets[BUCKETS];
+};
+
+static size_t bucket_of(uint64_t ns)
+{
+    size_t shift = 0;
+
+    while (ns >> shift >= 2 * STEPS)
+        shift++;
+    return shift * STEPS + (size_t)(ns >> shift);
+}
+
+/* The middle of the times that a bucket counts. */
+static int64_t middle_of(size_t bucket)
+{
+    size_t shift = bucket < 2 * STEPS ? 0 : bucket / STEPS - 1;
+    int64_t begin = (int64_t)(bucket - shift * STEPS) << shift;
+
+    return begin + ((INT64_C(1) << shift) >> 1);
+}
+
+static void histogram_add(struct histogram *histogram, int64_t ns)
+{
+    if (ns < 0)
+        ns = 0;
+    if (histogram->count == 0 || ns < histogram->least_ns)
+        histogram->least_ns = ns;
+    if (ns > histogram->most_ns)
+        histogram->most_ns = ns;
+    histogram->count++;
+    histogram->buckets[bucket_of((uint64_t)ns)]++;
+}
+
+static int64_t within(const struct histogram *histogram, int64_t ns)
+{
+    if (ns < histogram->least_ns)
+        return histogram->least_ns;
+    return ns > histogram->most_ns ? histogram->most_ns : ns;
+}
+
+/* The time that the given share of all times, from 0 to 1, does not exceed; 0 if there are no times. */
+static int64_t percentile(const struct histogram *histogram, double share)
+{
+    double wanted = share * (double)histogram->count;
+    uint64_t seen = 0;
+
+    for (size_t i = 0; i < BUCKETS; i++) {
+        seen += histogram->buckets[i];
+        if (seen > 0 && (double)seen >= wanted)
+            return within(histogram, middle_of(i));
+    }
+    return histogram->most_ns;
+}
+
+/* --------------------------------------------------------------------- bars */
+
+/* Each bar begins at one of these times in ns, multiplied by a power of ten. */
+static const int limits[] = {100, 200, 500};
+
+#define LIMITS (sizeof limits / sizeof limits[0])
+#define LIMIT_COUNT (10 * LIMITS) /* from 100 ns to 1,000 s */
+
+static int64_t limit_of(size_t number)
+{
+    int64_t limit = limits[number % LIMITS];
+
+    for (size_t i = 0; i < number / LIMITS; i++)
+        limit *= 10;
+    return limit;
+}
+
+struct bars {
+    uint64_t counts[LIMIT_COUNT], most;
+};
+
+/* Each time counts as the middle of its bucket. The first bar counts shorter times too, the last bar longer ones. */
+static void count_bars(struct bars *bars, const struct histogram *times)
+{
+    *bars = (struct bars){.most = 0};
+    for (size_t i = 0; i < BUCKETS; i++) {
+        size_t bar = LIMIT_COUNT - 1;
+        while (bar > 0 && within(times, middle_of(i)) < limit_of(bar))
+            bar--;
+        bars->counts[bar] += times->buckets[i];
+        bars->most = bars->counts[bar] > bars->most ? bars->counts[bar] : bars->most;
+    }
+}
+
+/* ---------------------------------------------------------------------- text */
+
+enum part { ACQUIRE, RELEASE, HAND_OVER, PARTS };
+
+static const struct {
+    const char *name, *key; /* key: in JSON */
+} parts[PARTS] = {{"acquire", "acquire"}, {"release", "release"}, {"hand-over", "handover"}};
+
+static const struct {
+    const char *head, *key;
+    double share;
+} percentiles[] = {
+    {"p50", "p50_us", 0.5}, {"p90", "p90_us", 0.9}, {"p99", "p99_us", 0.99}, {"p99.9", "p99_9_us", 0.999}};
+
+#define PERCENTILES (sizeof percentiles / sizeof percentiles[0])
+
+static const char *show(char out[TIME_MAX], int64_t ns)
+{
+    if (ns < 1000000)
+        snprintf(out, TIME_MAX, ns < 10000 ? "%.1fus" : "%.0fus", (double)ns / 1e3);
+    else if (ns < 1000000000)
+        snprintf(out, TIME_MAX, ns < 10000000 ? "%.2fms" : "%.0fms", (double)ns / 1e6);
+    else
+        snprintf(out, TIME_MAX, "%.2fs", (double)ns / 1e9);
+    return out;
+}
+
+static void print_row(const char *name, const struct histogram *times)
+{
+    char text[TIME_MAX];
+
+    printf("%-9s  %8" PRIu64, name, times->count);
+    if (times->count > 0) {
+        printf("  %7s", show(text, times->least_ns));
+        for (size_t i = 0; i < PERCENTILES; i++)
+            printf("  %7s", show(text, percentile(times, percentiles[i].share)));
+        printf("  %7s", show(text, times->most_ns));
+    }
+    putchar('\n');
+}
+
+/* The length of a bar is in proportion to its count; the largest count of a part has the longest bar. */
+static void print_bar(uint64_t count, uint64_t most)
+{
+    int length = most ? (int)(count * BAR / most) : 0;
+
+    fputs("  ", stdout);
+    for (int i = 0; i < BAR; i++)
+        putchar(i < length ? '#' : i == 0 && count > 0 ? '.' : ' ');
+    printf(" %7" PRIu64, count);
+}
+
+/* Prints the bars of all parts side by side, from the first that counts anything to the last. */
+static void print_bars(const struct histogram times[PARTS])
+{
+    struct bars bars[PARTS];
+    size_t first = LIMIT_COUNT, last = 0;
+    char text[TIME_MAX];
+
+    for (int part = 0; part < PARTS; part++) {
+        count_bars(&bars[part], &times[part]);
+        for (size_t i = 0; i < LIMIT_COUNT; i++) {
+            if (bars[part].counts[i] == 0)
+                continue;
+            first = i < first ? i : first;
+            last = i > last ? i : last;
+        }
+    }
+    printf("\n%8s", "from");
+    for (int part = 0; part < PARTS; part++)
+        printf("  %-*s", part + 1 < PARTS ? BAR + 8 : 0, parts[part].name);
+    putchar('\n');
+    for (size_t row = first; row <= last; row++) {
+        printf("%8s", show(text, limit_of(row)));
+        for (int part = 0; part < PARTS; part++)
+            print_bar(bars[part].counts[row], bars[part].most);
+        putchar('\n');
+    }
+}
+
+static void print_text(const struct histogram times[PARTS])
+{
+    printf("%-9s  %8s  %7s", "", "count", "min");
+    for (size_t i = 0; i < PERCENTILES; i++)
+        printf("  %7s", percentiles[i].head);
+    printf("  %7s\n", "max");
+    for (int part = 0; part < PARTS; part++)
+        print_row(parts[part].name, &times[part]);
+    print_bars(times);
+}
+
+/* ---------------------------------------------------------------------- JSON */
+
+static void bars_json(const struct histogram *times)
+{
+    struct bars bars;
+
+    count_bars(&bars, times);
+    cli_json_open("histogram", '[');
+    for (size_t i = 0; i < LIMIT_COUNT; i++) {
+        if (bars.counts[i] == 0)
+            continue;
+        cli_json_open(NULL, '{');
+        cli_json_double("from_us", (double)limit_of(i) / 1e3);
+        cli_json_double("to_us", (double)limit_of(i + 1) / 1e3);
+        cli_json_int("count", (int64_t)bars.counts[i]);
+        cli_json_close('}');
+    }
+    cli_json_close(']');
+}
+
+/* Of none there is no time. */
+static void time_json(const char *key, int64_t ns, uint64_t count)
+{
+    if (count > 0)
+        cli_json_double(key, (double)ns / 1e3);
+    else
+        cli_json_string(key, NULL);
+}
+
+static void part_json(const char *key, const struct histogram *times)
+{
+    uint64_t count = times->count;
+
+    cli_json_open(key, '{');
+    cli_json_int("count", (int64_t)count);
+    time_json("min_us", times->least_ns, count);
+    for (size_t i = 0; i < PERCENTILES; i++)
+        time_json(percentiles[i].key, percentile(times, percentiles[i].share), count);
+    time_json("max_us", times->most_ns, count);
+    bars_json(times);
+    cli_json_close('}');
+}
+
+static void print_json(const struct histogram times[PARTS], bool interrupted)
+{
+    cli_json_open(NULL, '{');
+    cli_json_bool("interrupted", interrupted);
+    for (int part = 0; part < PARTS; part++)
+        part_json(parts[part].key, &times[part]);
+    cli_json_close('}');
+}
+
+/* -------------------------------------------------------------------- measures */
+
 /* One of two runtimes that pass a lock to one another, each used by a thread of its own. */
 struct side {
     struct bench *bench;
@@ -58,9 +305,8 @@ struct side {
 
 struct bench {
     char name[CLI_OWN_NAME_MAX];
-    struct cli_histogram acquires, releases; /* main thread only */
     pthread_mutex_t mutex;
-    struct cli_histogram handovers; /* guarded by mutex while the threads run */
+    struct histogram times[PARTS]; /* HAND_OVER: guarded by mutex while the threads run; else main thread only */
     struct side sides[2];
     int64_t end_ns;              /* read-only while the threads run */
     _Atomic int64_t released_ns; /* when the last release began */
@@ -99,8 +345,8 @@ static dibs_status measure_once(struct bench *bench, bool counts)
     if (status == DIBS_OK)
         status = dibs_unlock(rt, bench->name);
     if (status == DIBS_OK && counts) {
-        cli_histogram_add(&bench->acquires, middle - begin);
-        cli_histogram_add(&bench->releases, cli_now_ns() - middle);
+        histogram_add(&bench->times[ACQUIRE], middle - begin);
+        histogram_add(&bench->times[RELEASE], cli_now_ns() - middle);
     }
     return status;
 }
@@ -146,7 +392,7 @@ static dibs_status hand_over(struct side *side)
     int64_t now = cli_now_ns();
     pthread_mutex_lock(&bench->mutex);
     if (bench->released_by == 1 - side->number)
-        cli_histogram_add(&bench->handovers, now - bench->released_ns);
+        histogram_add(&bench->times[HAND_OVER], now - bench->released_ns);
     pthread_mutex_unlock(&bench->mutex);
     status = await_waiter(side);
     bench->released_by = over(bench) || status != DIBS_OK ? -1 : side->number;
@@ -211,19 +457,6 @@ static int measure(struct bench *bench)
     return signal_number ? CLI_OK : measure_handovers(bench);
 }
 
-static void report(const struct bench *bench)
-{
-    const struct cli_bench_part parts[] = {{"acquire", "acquire", &bench->acquires},
-                                           {"release", "release", &bench->releases},
-                                           {"hand-over", "handover", &bench->handovers},
-                                           {NULL, NULL, NULL}};
-
-    if (given.json)
-        cli_bench_report_json(parts, signal_number != 0);
-    else
-        cli_bench_report_text(parts);
-}
-
 static int run(char **words)
 {
     static struct bench bench = {.mutex = PTHREAD_MUTEX_INITIALIZER}; /* static, because it is large */
@@ -239,8 +472,10 @@ static int run(char **words)
         (void)dibs_forget(bench.sides[0].rt, bench.name); /* what a failed call leaves expires */
     dibs_close(bench.sides[0].rt);
     dibs_close(bench.sides[1].rt);
-    if (result == CLI_OK)
-        report(&bench);
+    if (result == CLI_OK && given.json)
+        print_json(bench.times, signal_number != 0);
+    else if (result == CLI_OK)
+        print_text(bench.times);
     result = cli_end(result);
     if (signal_number) {
         signal(signal_number, SIG_DFL);
