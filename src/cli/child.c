@@ -13,13 +13,13 @@
 #include "cli/run_terminal.h"
 
 /* Runs in the forked child, where only what is safe in a signal handler may be called. */
-static _Noreturn void become(char *const *command, const struct run_terminal *terminal, pid_t parent, int report)
+static _Noreturn void become(char *const *command, bool gets_terminal, pid_t parent, int report)
 {
     int error;
 
     setpgid(0, 0);
-    if (terminal)
-        run_terminal_give(terminal, getpid());
+    if (gets_terminal)
+        run_terminal_give(getpid());
     child_tree_die_with(parent);
     run_signals_restore();
     execvp(command[0], command);
@@ -41,21 +41,21 @@ static int report_of(int fd)
     return size == (ssize_t)sizeof error ? error : 0;
 }
 
-static pid_t start(char *const *command, const struct run_terminal *terminal, const int report[2])
+static pid_t start(char *const *command, bool gets_terminal, const int report[2])
 {
     pid_t parent = getpid(), child;
 
     run_signals_block();
     child = fork();
     if (child == 0)
-        become(command, terminal, parent, report[1]);
+        become(command, gets_terminal, parent, report[1]);
     if (child > 0)
         setpgid(child, child); /* as the child does: whichever is first, the group must exist for both */
     run_signals_unblock();
     return child;
 }
 
-pid_t child_start(char *const *command, const struct run_terminal *terminal)
+pid_t child_start(char *const *command, bool gets_terminal)
 {
     int report[2], error;
     pid_t child;
@@ -64,7 +64,7 @@ pid_t child_start(char *const *command, const struct run_terminal *terminal)
         return -1;
     fcntl(report[0], F_SETFD, FD_CLOEXEC);
     fcntl(report[1], F_SETFD, FD_CLOEXEC);
-    child = start(command, terminal, report);
+    child = start(command, gets_terminal, report);
     error = errno;
     close(report[1]);
     if (child > 0)

@@ -7,14 +7,12 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-struct run_terminal;
-
 /*
  * Starts a program in a process group of its own, with the signals as dibs found them. The program is killed when the
- * calling thread ends, where the system can do that. Its group gets the terminal; terminal NULL: it does not. Returns
- * the process id; or -1, and errno says why the program could not be run.
+ * calling thread ends, where the system can do that. gets_terminal: its group gets the terminal. Returns the process
+ * id; or -1, and errno says why the program could not be run.
  */
-pid_t child_start(char *const *command, const struct run_terminal *terminal);
+pid_t child_start(char *const *command, bool gets_terminal);
 
 /*
  * To be called in a process that waits for COMMAND: closes standard input and, without keep_output, standard output. So

@@ -27,7 +27,7 @@
 #define CLEAN_UP_MS 10000 /* how long the guard may take to end after the holder was killed */
 
 struct front {
-    struct run_terminal terminal;
+    bool has_terminal; /* the front has a controlling terminal */
     int wire;
     pid_t guard;        /* 0: the guard has ended */
     int guard_status;   /* from waitpid(2), once the guard has ended */
@@ -68,17 +68,16 @@ static void beat(struct front *front, int64_t now)
  */
 static void pause_with(struct front *front, int signal)
 {
-    bool had_terminal = run_terminal_has(&front->terminal, front->group);
+    bool had_terminal = run_terminal_has(front->group);
 
     if (had_terminal)
-        run_terminal_give(&front->terminal, front->terminal.front);
+        run_terminal_give(0);
     if (front->wire >= 0)
         run_wire_send(front->wire, RUN_PAUSED, 0, 0, NULL);
     run_signals_raise(signal, had_terminal && signal == SIGTSTP);
 
-    if (front->group && run_terminal_in_front(&front->terminal) &&
-        (had_terminal || signal == SIGTTIN || signal == SIGTTOU))
-        run_terminal_give(&front->terminal, front->group);
+    if (front->group && run_terminal_in_front() && (had_terminal || signal == SIGTTIN || signal == SIGTTOU))
+        run_terminal_give(front->group);
     if (front->wire >= 0) {
         beat(front, cli_now_ms()); /* what the holder said last may be out of date */
         run_wire_send(front->wire, RUN_SIGNAL, SIGCONT, 0, NULL);
@@ -87,13 +86,13 @@ static void pause_with(struct front *front, int signal)
 
 static void on_stopped(struct front *front, int signal)
 {
-    if (front->terminal.fd < 0)
+    if (!front->has_terminal)
         return;
-    if ((signal != SIGTTIN && signal != SIGTTOU) || !run_terminal_in_front(&front->terminal)) {
+    if ((signal != SIGTTIN && signal != SIGTTOU) || !run_terminal_in_front()) {
         pause_with(front, signal);
         return;
     }
-    run_terminal_give(&front->terminal, front->group); /* COMMAND wants the terminal, and the job has it */
+    run_terminal_give(front->group); /* COMMAND wants the terminal, and the job has it */
     run_wire_send(front->wire, RUN_SIGNAL, SIGCONT, 0, NULL);
 }
 
@@ -114,9 +113,9 @@ static void on_started(struct front *front, const struct run_message *message)
 
 static void take_terminal_back(struct front *front)
 {
-    if (run_terminal_has(&front->terminal, front->group))
+    if (run_terminal_has(front->group))
         front->had_terminal = true;
-    run_terminal_take_back(&front->terminal, front->group);
+    run_terminal_take_back(front->group);
 }
 
 static void on_message(struct front *front, const struct run_message *message)
@@ -296,7 +295,7 @@ static _Noreturn void be_holder(const struct front *front, int wire)
     int status = CLI_SYSTEM;
 
     if (run_signals_open(RUN_HOLDER) >= 0)
-        status = run_holder(&front->terminal, wire, front->process);
+        status = run_holder(wire, front->process);
     run_wire_send(wire, RUN_STATUS, status, 0, NULL);
     fflush(NULL);
     _exit(status);
@@ -414,7 +413,7 @@ static int run_once(struct front *front)
 static void run_on_lost(void)
 {
     char shell[] = "/bin/sh", dash_c[] = "-c", *command[] = {shell, dash_c, (char *)run_plan.on_lost, NULL};
-    pid_t child = child_start(command, NULL);
+    pid_t child = child_start(command, false);
 
     if (child < 0)
         cli_error("%s: %s", shell, strerror(errno));
@@ -438,7 +437,7 @@ static void die_as_command_did(const struct front *front)
 {
     bool by_signal = front->ended && WIFSIGNALED(front->wait_status) && WTERMSIG(front->wait_status) == SIGINT;
 
-    if ((by_signal || !front->group) && run_terminal_in_front(&front->terminal)) {
+    if ((by_signal || !front->group) && run_terminal_in_front()) {
         fflush(NULL);
         run_signals_raise(SIGINT, front->had_terminal);
     }
@@ -453,7 +452,7 @@ int run_front(void)
         cli_error("no descriptor to be had: %s", strerror(errno));
         return CLI_SYSTEM;
     }
-    run_terminal_open(&front.terminal);
+    front.has_terminal = run_terminal_open();
     if (front.alone)
         child_tree_adopt();
     while ((status = run_once(&front)) < 0) {

@@ -29,7 +29,6 @@
 #define HEAR_MOST 64     /* at most this many messages, and signals, are read in one round of the loop */
 
 struct holder {
-    const struct run_terminal *terminal;
     pid_t front;
     struct run_lock lock;
     int64_t start_ms; /* when the lock was acquired */
@@ -405,11 +404,10 @@ static void supervise(struct holder *holder)
 static bool start_command(struct holder *holder, int *status)
 {
     char *const *command = run_plan.command;
-    bool lend = run_terminal_lends_at_once(holder->terminal);
 
     run_wire_send(holder->wire, RUN_HELD, 0, (int64_t)holder->lock.fence, holder->lock.token);
     run_inside_environment_of(&holder->lock);
-    holder->child = child_start(command, lend ? holder->terminal : NULL);
+    holder->child = child_start(command, run_terminal_lends_at_once());
     if (holder->child > 0) {
         cli_note("%s started, process %d", command[0], (int)holder->child);
         child_close_files(false);
@@ -436,9 +434,9 @@ static int finish(struct holder *holder)
     return CLI_LOST;
 }
 
-int run_holder(const struct run_terminal *terminal, int wire, pid_t front)
+int run_holder(int wire, pid_t front)
 {
-    struct holder holder = {.terminal = terminal, .wire = wire, .front = front};
+    struct holder holder = {.wire = wire, .front = front};
     int status;
 
     setpgid(0, 0);

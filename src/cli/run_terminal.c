@@ -5,39 +5,44 @@
 #include <signal.h>
 #include <unistd.h>
 
-void run_terminal_open(struct run_terminal *terminal)
+/* Of the front, which its children inherit; read-only after run_terminal_open. */
+static int terminal = -1; /* -1: there is none */
+static pid_t front;       /* its process group */
+static bool leads;        /* it leads that group */
+
+bool run_terminal_open(void)
 {
-    terminal->fd = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC);
-    terminal->front = getpgrp();
-    terminal->leads = getpid() == terminal->front;
+    terminal = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC);
+    front = getpgrp();
+    leads = getpid() == front;
+    return terminal >= 0;
 }
 
-bool run_terminal_has(const struct run_terminal *terminal, pid_t group)
+bool run_terminal_has(pid_t group)
 {
-    return terminal->fd >= 0 && group > 0 && tcgetpgrp(terminal->fd) == group;
+    return terminal >= 0 && group > 0 && tcgetpgrp(terminal) == group;
 }
 
-bool run_terminal_in_front(const struct run_terminal *terminal)
+bool run_terminal_in_front(void)
 {
-    return run_terminal_has(terminal, terminal->front);
+    return run_terminal_has(front);
 }
 
 /* The front leads its group only if a shell with job control started it as the first process of a job. */
-bool run_terminal_lends_at_once(const struct run_terminal *terminal)
+bool run_terminal_lends_at_once(void)
 {
-    return run_terminal_in_front(terminal) && terminal->leads && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+    return run_terminal_in_front() && leads && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
 }
 
-/* The caller must ignore SIGTTOU, which would stop a process in a background group here. */
-void run_terminal_give(const struct run_terminal *terminal, pid_t group)
+void run_terminal_give(pid_t group)
 {
-    (void)tcsetpgrp(terminal->fd, group);
+    (void)tcsetpgrp(terminal, group ? group : front);
 }
 
-void run_terminal_take_back(const struct run_terminal *terminal, pid_t group)
+void run_terminal_take_back(pid_t group)
 {
-    pid_t owner = terminal->fd >= 0 ? tcgetpgrp(terminal->fd) : -1;
+    pid_t owner = terminal >= 0 ? tcgetpgrp(terminal) : -1;
 
-    if (owner > 0 && owner != terminal->front && (owner == group || (kill(-owner, 0) != 0 && errno == ESRCH)))
-        run_terminal_give(terminal, terminal->front);
+    if (owner > 0 && owner != front && (owner == group || (kill(-owner, 0) != 0 && errno == ESRCH)))
+        run_terminal_give(front);
 }
