@@ -27,8 +27,8 @@
 #define CLEAN_UP_MS 10000 /* how long the guard may take to end after the holder was killed */
 
 struct front {
-    bool has_terminal; /* the front has a controlling terminal */
-    int wire;
+    bool has_terminal;  /* the front has a controlling terminal */
+    int wire;           /* -1: there is no holder, and messages to it go nowhere */
     pid_t guard;        /* 0: the guard has ended */
     int guard_status;   /* from waitpid(2), once the guard has ended */
     pid_t process;      /* the front's own */
@@ -43,11 +43,10 @@ struct front {
     int wait_status;   /* COMMAND's, once ended */
     bool ended;        /* COMMAND has ended */
 
-    int64_t limit_ms; /* by then all processes of COMMAND must be dead, as the holder said last; 0: it has not said */
+    int64_t limit_ms; /* by then all processes of COMMAND must be dead, as the holder said last; 0: there is none */
     int64_t beat_ms;  /* when the front sent its last beat */
     bool answered;    /* the holder has answered that beat */
     bool term_sent;   /* the front itself has sent SIGTERM */
-    bool gone;        /* no process of COMMAND is left */
     bool taken_over;  /* the front kills COMMAND itself */
     bool lost;        /* the lease was lost */
 };
@@ -72,16 +71,13 @@ static void pause_with(struct front *front, int signal)
 
     if (had_terminal)
         run_terminal_give(0);
-    if (front->wire >= 0)
-        run_wire_send(front->wire, RUN_PAUSED, 0, 0, NULL);
+    run_wire_send(front->wire, RUN_PAUSED, 0, 0, NULL);
     run_signals_raise(signal, had_terminal && signal == SIGTSTP);
 
     if (front->group && run_terminal_in_front() && (had_terminal || signal == SIGTTIN || signal == SIGTTOU))
         run_terminal_give(front->group);
-    if (front->wire >= 0) {
-        beat(front, cli_now_ms()); /* what the holder said last may be out of date */
-        run_wire_send(front->wire, RUN_SIGNAL, SIGCONT, 0, NULL);
-    }
+    beat(front, cli_now_ms()); /* what the holder said last may be out of date */
+    run_wire_send(front->wire, RUN_SIGNAL, SIGCONT, 0, NULL);
 }
 
 static void on_stopped(struct front *front, int signal)
@@ -98,19 +94,6 @@ static void on_stopped(struct front *front, int signal)
 
 /* -------------------------------------------------------------------- hearing */
 
-static void on_held(struct front *front, const struct run_message *message)
-{
-    front->held = true;
-    run_inside_environment((uint64_t)message->value, message->text);
-}
-
-static void on_started(struct front *front, const struct run_message *message)
-{
-    front->group = message->number;
-    child_close_files(run_plan.on_lost != NULL);
-    beat(front, cli_now_ms());
-}
-
 static void take_terminal_back(struct front *front)
 {
     if (run_terminal_has(front->group))
@@ -122,10 +105,13 @@ static void on_message(struct front *front, const struct run_message *message)
 {
     switch (message->word) {
     case RUN_HELD:
-        on_held(front, message);
+        front->held = true;
+        run_inside_environment((uint64_t)message->value, message->text);
         break;
     case RUN_STARTED:
-        on_started(front, message);
+        front->group = message->number;
+        child_close_files(run_plan.on_lost != NULL);
+        beat(front, cli_now_ms());
         break;
     case RUN_LIMIT:
         run_fit_times(message->number);
@@ -139,9 +125,6 @@ static void on_message(struct front *front, const struct run_message *message)
         front->ended = true;
         front->wait_status = message->number;
         take_terminal_back(front);
-        break;
-    case RUN_GONE:
-        front->gone = true;
         break;
     case RUN_LOST:
         front->lost = true;
@@ -206,7 +189,7 @@ static void watch(struct front *front, int64_t now)
     int64_t budget = run_plan.margin_ms / 4, left = front->limit_ms - now;
     bool silent = !front->answered && now - front->beat_ms >= budget;
 
-    if (!front->limit_ms || front->gone || front->hung_up_ms)
+    if (!front->limit_ms || front->hung_up_ms)
         return;
     if (silent && !front->term_sent && left <= run_plan.grace_ms + run_plan.margin_ms - budget) {
         front->term_sent = true;
@@ -244,7 +227,7 @@ static int timeout(const struct front *front)
 
     if (front->taken_over || front->hung_up_ms)
         return ROUND_MS;
-    if (!front->group || front->gone)
+    if (!front->limit_ms)
         return -1;
     return (int)(wait > 1 ? wait : 1);
 }

@@ -40,7 +40,6 @@ struct holder {
     pid_t child;     /* COMMAND, and its process group */
     bool ended;      /* COMMAND has ended */
     bool signalled;  /* a signal was passed on */
-    bool empty;      /* no process of COMMAND is left */
     int wait_status; /* COMMAND's, once ended */
 
     enum { RUNS, LINGERS, TERM_SENT, KILL_SENT } phase;
@@ -293,7 +292,8 @@ static void on_child(struct holder *holder, int status)
     }
 }
 
-static void reap(struct holder *holder)
+/* Returns whether no process of COMMAND is left. */
+static bool reap(struct holder *holder)
 {
     int status;
     pid_t process;
@@ -301,7 +301,7 @@ static void reap(struct holder *holder)
     while ((process = waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED)) > 0)
         if (process == holder->child && !holder->ended)
             on_child(holder, status);
-    holder->empty = process < 0 && errno == ECHILD;
+    return process < 0 && errno == ECHILD;
 }
 
 /* ------------------------------------------------------------------- the loop */
@@ -348,8 +348,6 @@ static bool is_over(struct holder *holder, int64_t now)
 {
     int64_t killed_for = holder->phase == KILL_SENT ? now - holder->killed_ms : 0;
 
-    if (holder->empty)
-        return true;
     if (killed_for >= PATIENCE_MS && !child_tree_is_visible()) {
         cli_warn("%s: what %s left running can't be found without /proc: it runs on, and the lock does not protect it",
                  run_plan.shown, run_plan.command[0]);
@@ -385,8 +383,7 @@ static void supervise(struct holder *holder)
         int64_t now = cli_now_ms();
 
         hear(holder, now);
-        reap(holder);
-        if (is_over(holder, now))
+        if (reap(holder) || is_over(holder, now))
             break;
         check_lease(holder, now);
         advance(holder, now);
@@ -395,7 +392,7 @@ static void supervise(struct holder *holder)
         struct pollfd fds[] = {{.fd = run_signals_fd(), .events = POLLIN}, {.fd = holder->wire, .events = POLLIN}};
         (void)poll(fds, 2, timeout(holder, cli_now_ms()));
     }
-    run_wire_send(holder->wire, RUN_GONE, 0, 0, NULL);
+    run_wire_send(holder->wire, RUN_LIMIT, (int)run_plan.lease_ms, 0, NULL);
     stop_to_look(holder);
 }
 

@@ -17,11 +17,11 @@ enum run_word {
     /* The holder says: */
     RUN_HELD,    /* the lock is held, and COMMAND is about to be started: value is the fence, text the token */
     RUN_STARTED, /* COMMAND runs: number is its process group */
-    RUN_LIMIT, /* value is the time, by cli_now_ms, by which all processes of COMMAND must be dead, number the lease in
-                  milliseconds; also said just before RUN_STARTED, and when the lease becomes shorter */
+    RUN_LIMIT, /* value is the time, by cli_now_ms, by which all processes of COMMAND must be dead; 0: none is left, and
+                  the holder answers no beat while it releases the lock. number is the lease in milliseconds. Also said
+                  just before RUN_STARTED, and when the lease becomes shorter */
     RUN_STOPPED, /* COMMAND was stopped by the signal number */
     RUN_ENDED,   /* COMMAND ended: number is its status as waitpid(2) has it */
-    RUN_GONE,    /* no process of COMMAND is left; the holder answers no beat while it releases the lock */
     RUN_LOST,    /* the lease was lost */
     RUN_STATUS   /* number is the exit status; this is the last message */
 };
