@@ -153,7 +153,7 @@ def foreign_proc():
         return
     with folder() as files:
         log = files.file("log")
-        script = f"echo ready; trap 'echo TERM >>{log}' TERM; while :; do sleep 60 & wait $!; done"
+        script = f"trap 'echo TERM >>{log}' TERM; echo ready; while :; do sleep 60 & wait $!; done"
         process = subprocess.Popen([*enter, DIBS, "run", "-t", "6", "--grace", "1", "n", "sh", "-c", script], env=environment(),
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         equal(process.stdout.readline(), "ready\n")
