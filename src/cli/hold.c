@@ -167,7 +167,8 @@ static int run(char **words)
     }
     run_tie_begin();
     notify("STATUS=waits for the lock");
-    if (!run_acquire(-1, &lock, &status))
+    status = run_acquire(-1, &lock);
+    if (status != RUN_HOLDS)
         return status;
     say_held(&lock);
     kept = hold(&lock);

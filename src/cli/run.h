@@ -110,11 +110,12 @@ struct run_lock {
 
 /*
  * Opens the store and waits for the lock. A signal (run_signals.h), one that the front passes on through wire, or the
- * end of what dibs is tied to (run_tie.h) ends the wait at once. wire -1: there is no front. Returns true if the
- * calling thread holds the lock; otherwise nothing is left in the store, and *status is the exit status. May also end
- * the process, with that exit status.
+ * end of what dibs is tied to (run_tie.h) ends the wait at once. wire -1: there is no front. Returns RUN_HOLDS if the
+ * calling thread holds the lock; otherwise nothing is left in the store, and the result is the exit status. May also
+ * end the process, with that exit status.
  */
-bool run_acquire(int wire, struct run_lock *lock, int *status);
+#define RUN_HOLDS (-1) /* not an exit status, which -E may set to any other number */
+int run_acquire(int wire, struct run_lock *lock);
 
 #define RUN_AGAIN_MS 200 /* between two attempts to reach the store */
 

@@ -31,10 +31,8 @@ struct listener {
     struct cli_thread thread;
     int wire; /* read-only */
     pthread_mutex_t mutex;
-    bool opening;     /* guarded by mutex: the main thread is opening the store, and has left nothing there */
-    dibs_runtime *rt; /* guarded by mutex */
-    bool ended;       /* guarded by mutex: the wait is over */
-    int status;       /* guarded by mutex: the exit status, once ended */
+    dibs_runtime *rt; /* guarded by mutex; NULL: the store is not open, so dibs has left nothing there */
+    int status;       /* guarded by mutex: the exit status, once the wait was ended; before: RUN_HOLDS */
 };
 
 /* --------------------------------------------------------------- the listener */
@@ -43,11 +41,10 @@ struct listener {
 static void end_wait(struct listener *listener, int status)
 {
     pthread_mutex_lock(&listener->mutex);
-    if (listener->opening)
+    if (!listener->rt)
         _exit(status);
-    if (!listener->ended)
+    if (listener->status == RUN_HOLDS)
         listener->status = status;
-    listener->ended = true;
     dibs_shutdown(listener->rt);
     pthread_mutex_unlock(&listener->mutex);
 }
@@ -168,12 +165,19 @@ static uint32_t outage_of(void)
     return outage_ms > 0 ? (uint32_t)outage_ms : 1;
 }
 
+static int64_t wait_left_ms(void)
+{
+    int64_t left;
+
+    if (run_plan.wait_ms <= 0)
+        return run_plan.wait_ms;
+    left = run_plan.wait_until - cli_now_ms();
+    return left > 0 ? left : 0;
+}
+
 bool run_goes_on(int64_t since)
 {
-    int64_t now = cli_now_ms();
-
-    return run_plan.wait_ms != 0 && run_plan.outage_ms != 0 && (run_plan.wait_ms < 0 || now < run_plan.wait_until) &&
-           now - since < outage_of();
+    return wait_left_ms() != 0 && run_plan.outage_ms != 0 && cli_now_ms() - since < outage_of();
 }
 
 /* dibs_open tries only once, so a store that can't be reached is tried again for as long as dibs waits. */
@@ -237,20 +241,20 @@ static int refused(const struct run_lock *lock, dibs_status status)
     }
 }
 
-/* Reads the fence and the token of NAME. CLI_LOST, after a message: the lock was lost since it was acquired. */
-static int look_up(struct run_lock *lock)
+/* Reads the fence and the token of NAME. False, after a message: the lock was lost since it was acquired. */
+static bool look_up(struct run_lock *lock)
 {
     dibs_hold hold;
 
     if (lock->names[0] != run_plan.names[0])
-        return CLI_OK; /* the dibs around this one has NAME */
+        return true; /* the dibs around this one has NAME */
     if (dibs_hold_of(lock->rt, run_plan.names[0], &hold) != DIBS_OK ||
         dibs_token_of(lock->rt, run_plan.names[0], lock->token) != DIBS_OK) {
         cli_warn("%s: the lease was lost at once", run_plan.shown);
-        return CLI_LOST;
+        return false;
     }
     lock->fence = hold.fence;
-    return CLI_OK;
+    return true;
 }
 
 bool run_is_taken(const dibs_owner *owner)
@@ -259,16 +263,6 @@ bool run_is_taken(const dibs_owner *owner)
         run_plan.shared && owner->sharers > 0 && (run_plan.slots == 0 || owner->sharers < (uint32_t)run_plan.slots);
 
     return owner->held && !sharable;
-}
-
-static int64_t wait_left_ms(void)
-{
-    int64_t left;
-
-    if (run_plan.wait_ms <= 0)
-        return run_plan.wait_ms;
-    left = run_plan.wait_until - cli_now_ms();
-    return left > 0 ? left : 0;
 }
 
 /* Whether this dibs may run under the lock of the one around it; if not, says why. */
@@ -285,10 +279,10 @@ static bool may_enter(const dibs_owner *owner)
 
 /*
  * If a dibs around this one holds a lock, this one must not wait for it: it would wait for its own end. The store
- * decides who holds it, since the lock in the environment may have been released. Returns false if locks must be
- * acquired, whose names are then in *lock; true if there are none, or if *status is a failure.
+ * decides who holds it, since the lock in the environment may have been released. Returns RUN_HOLDS, and the names of
+ * the locks that must be acquired are then in *lock; or an exit status, after a message.
  */
-static bool enter(struct run_lock *lock, int *status)
+static int enter(struct run_lock *lock)
 {
     dibs_owner owner;
 
@@ -297,88 +291,74 @@ static bool enter(struct run_lock *lock, int *status)
             lock->names[lock->count++] = run_plan.names[i];
             continue;
         }
-        if (!may_enter(&owner)) {
-            *status = run_plan.not_acquired;
-            return true;
-        }
+        if (!may_enter(&owner))
+            return run_plan.not_acquired;
         cli_note("%s: an outer dibs holds the lock, and keeps it", run_plan.shown);
         if (i > 0)
             continue;
         lock->fence = owner.fence;
         memcpy(lock->token, owner.token, sizeof lock->token);
     }
-    if (!run_inside_watch(lock->rt)) {
-        cli_error("no descriptor or thread to be had");
-        *status = CLI_SYSTEM;
-        return true;
-    }
-    *status = CLI_OK;
-    return lock->count == 0;
+    if (run_inside_watch(lock->rt))
+        return RUN_HOLDS;
+    cli_error("no descriptor or thread to be had");
+    return CLI_SYSTEM;
 }
 
-/* Returns whether the lock is held; otherwise *status is the exit status. */
-static bool take_lock(struct run_lock *lock, int *status)
+static int take_lock(struct run_lock *lock)
 {
     const dibs_lock_options options = {.flags = (run_plan.fair ? DIBS_FAIR : 0u) | (run_plan.shared ? DIBS_SHARED : 0u),
                                        .limit = (uint32_t)run_plan.slots};
     int64_t start = cli_now_ms();
+    int status = enter(lock);
     dibs_status answer;
 
-    if (enter(lock, status))
-        return *status == CLI_OK;
+    if (status != RUN_HOLDS || lock->count == 0)
+        return status;
     atomic_store(&waits, run_plan.wait_ms != 0);
     run_waiting_begin(lock->rt);
     answer = lock->count == 1 ? dibs_lock_with(lock->rt, lock->names[0], wait_left_ms(), &options)
                               : dibs_lock_names(lock->rt, lock->names, lock->count, wait_left_ms(), &options);
     run_waiting_end();
     atomic_store(&waits, false);
-    if (answer != DIBS_OK) {
-        *status = refused(lock, answer);
-        return false;
-    }
-    *status = look_up(lock);
-    if (*status == CLI_OK && run_inside_remaining_ms() <= run_plan.grace_ms + run_plan.margin_ms) {
+    if (answer != DIBS_OK)
+        return refused(lock, answer);
+    if (!look_up(lock))
+        return CLI_LOST;
+    if (run_inside_remaining_ms() <= run_plan.grace_ms + run_plan.margin_ms) {
         run_tell_loss();
-        *status = CLI_LOST;
+        return CLI_LOST;
     }
-    if (*status == CLI_OK)
-        cli_note("%s: acquired after %.3f s, fence %llu", run_plan.shown, (double)(cli_now_ms() - start) / 1000,
-                 (unsigned long long)lock->fence);
-    return *status == CLI_OK;
+    cli_note("%s: acquired after %.3f s, fence %llu", run_plan.shown, (double)(cli_now_ms() - start) / 1000,
+             (unsigned long long)lock->fence);
+    return RUN_HOLDS;
 }
 
-static bool acquire(struct listener *listener, struct run_lock *lock, int *status)
+int run_acquire(int wire, struct run_lock *lock)
 {
-    bool held;
-
-    *status = open_store(&lock->rt);
-    pthread_mutex_lock(&listener->mutex);
-    listener->opening = false;
-    listener->rt = lock->rt;
-    pthread_mutex_unlock(&listener->mutex);
-    held = lock->rt && take_lock(lock, status);
-    cli_thread_end(&listener->thread); /* signals and messages that come later are left for the loop of the holder */
-    if (listener->ended)
-        *status = listener->status;
-    return held && !listener->ended;
-}
-
-bool run_acquire(int wire, struct run_lock *lock, int *status)
-{
-    struct listener listener = {.wire = wire, .opening = true, .mutex = PTHREAD_MUTEX_INITIALIZER};
+    struct listener listener = {.wire = wire, .status = RUN_HOLDS, .mutex = PTHREAD_MUTEX_INITIALIZER};
+    int status;
 
     memset(lock, 0, sizeof *lock);
     if (!cli_thread_start(&listener.thread, listen_for_the_end, &listener)) {
         cli_error("no descriptor or thread to be had");
-        *status = CLI_SYSTEM;
-        return false;
+        return CLI_SYSTEM;
     }
-    if (acquire(&listener, lock, status))
-        return true;
-    run_inside_end();
-    dibs_close(lock->rt);
-    lock->rt = NULL;
-    return false;
+    status = open_store(&lock->rt);
+    pthread_mutex_lock(&listener.mutex);
+    listener.rt = lock->rt;
+    pthread_mutex_unlock(&listener.mutex);
+    if (lock->rt)
+        status = take_lock(lock);
+    cli_thread_end(&listener.thread); /* signals and messages that come later are left for the loop of the holder */
+    if (listener.status != RUN_HOLDS)
+        status = listener.status;
+    if (status != RUN_HOLDS) {
+        run_inside_end();
+        dibs_close(lock->rt);
+        lock->rt = NULL;
+    }
+    return status;
 }
 
 /* -------------------------------------------------------------------- its end */

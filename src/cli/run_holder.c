@@ -398,7 +398,8 @@ static void supervise(struct holder *holder)
 
 /* ------------------------------------------------------------ start and end */
 
-static bool start_command(struct holder *holder, int *status)
+/* Returns RUN_HOLDS, or an exit status after a message: COMMAND could not be started. */
+static int start_command(struct holder *holder)
 {
     char *const *command = run_plan.command;
 
@@ -410,11 +411,11 @@ static bool start_command(struct holder *holder, int *status)
         child_close_files(false);
         tell_limit(holder, cli_now_ms());
         run_wire_send(holder->wire, RUN_STARTED, holder->child, 0, NULL);
-        return true;
+        return RUN_HOLDS;
     }
-    *status = child_refused_status(errno);
+    int status = child_refused_status(errno);
     cli_error("%s: %s", command[0], strerror(errno));
-    return false;
+    return status;
 }
 
 /* Releases the lock, after all processes of COMMAND are gone. Returns the exit status. */
@@ -443,10 +444,12 @@ int run_holder(int wire, pid_t front)
         cli_error("no descriptor to be had: %s", strerror(errno));
         return CLI_SYSTEM;
     }
-    if (!run_acquire(wire, &holder.lock, &status))
+    status = run_acquire(wire, &holder.lock);
+    if (status != RUN_HOLDS)
         return status;
     holder.start_ms = holder.front_ms = cli_now_ms();
-    if (!start_command(&holder, &status)) {
+    status = start_command(&holder);
+    if (status != RUN_HOLDS) {
         run_release(&holder.lock, 0);
         return status;
     }
