@@ -133,27 +133,17 @@ static void show_names(void)
     run_plan.shown = shown;
 }
 
-/* A name that is given twice is locked once. */
-static void drop_repeated(void)
-{
-    size_t count = 0;
-
-    for (size_t i = 0; i < run_plan.name_count; i++) {
-        size_t j = 0;
-        while (j < count && strcmp(run_plan.names[j], run_plan.names[i]) != 0)
-            j++;
-        if (j == count)
-            run_plan.names[count++] = run_plan.names[i];
-    }
-    run_plan.name_count = count;
-}
-
+/* A name that is given twice is locked once: those of --also differ from each other, and here from NAME. */
 static int settle_names(const char *name)
 {
+    size_t count = 1;
     int result = CLI_OK;
 
     run_plan.names[0] = name;
-    drop_repeated();
+    for (size_t i = 1; i < run_plan.name_count; i++)
+        if (strcmp(run_plan.names[i], name) != 0)
+            run_plan.names[count++] = run_plan.names[i];
+    run_plan.name_count = count;
     show_names();
     for (size_t i = 0; i < run_plan.name_count && result == CLI_OK; i++)
         result = cli_check_name(run_plan.names[i]);

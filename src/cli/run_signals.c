@@ -91,14 +91,12 @@ int run_signals_next(void)
     do
         size = read(ends[0], &number, 1);
     while (size < 0 && errno == EINTR);
-    if (size != 1)
-        return 0;
-    return number ? number : RUN_WOKEN;
+    return size == 1 ? number : 0;
 }
 
 void run_signals_wake(void)
 {
-    put(0);
+    put(SIGCHLD);
 }
 
 void run_signals_block(void)

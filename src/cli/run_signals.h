@@ -7,8 +7,6 @@
 
 #include <stdbool.h>
 
-#define RUN_WOKEN 1000 /* not a signal: run_signals_wake was called */
-
 enum run_role {
     RUN_FRONT,  /* handles those of job control as well */
     RUN_HOLDER, /* ignores those of job control */
@@ -24,10 +22,10 @@ int run_signals_open(enum run_role role);
 /* The same descriptor. */
 int run_signals_fd(void);
 
-/* The next signal, or RUN_WOKEN; 0: there is none now. */
+/* The next signal; 0: there is none now. */
 int run_signals_next(void);
 
-/* Makes run_signals_next return RUN_WOKEN. May be called by any thread. */
+/* Makes run_signals_next return SIGCHLD, so that the loop looks at everything again. May be called by any thread. */
 void run_signals_wake(void);
 
 /* Block all signals, and unblock them, around a fork(2). */

@@ -9,12 +9,8 @@
 
 #define LOOK_MS 500 /* between two looks at a process that has no descriptor */
 
-/* Written by run_tie_begin alone. */
-static struct {
-    int process_fd;    /* readable once the process has ended; -1: there is no such descriptor */
-    bool process_gone; /* the process had ended before run_tie_begin */
-    char shown[32];    /* "process 7" */
-} tie = {.process_fd = -1};
+/* Readable once the process has ended; -1: there is no such descriptor. Written by run_tie_begin alone. */
+static int process_fd = -1;
 
 /*
  * Returns a descriptor of the process. Where the system has none, a process that has ended is taken to run until its
@@ -26,43 +22,38 @@ static int watch_process(pid_t process)
     return (int)syscall(SYS_pidfd_open, process, 0);
 #else
     (void)process;
-    errno = ENOSYS;
     return -1;
 #endif
 }
 
 void run_tie_begin(void)
 {
-    if (!run_plan.while_pid)
-        return;
-    snprintf(tie.shown, sizeof tie.shown, "process %d", run_plan.while_pid);
-    tie.process_fd = watch_process(run_plan.while_pid);
-    if (tie.process_fd >= 0)
-        fcntl(tie.process_fd, F_SETFD, FD_CLOEXEC);
-    else
-        tie.process_gone = errno == ESRCH;
+    if (run_plan.while_pid)
+        process_fd = watch_process(run_plan.while_pid);
+    if (process_fd >= 0)
+        fcntl(process_fd, F_SETFD, FD_CLOEXEC);
 }
 
 void run_tie_watch(struct pollfd fds[RUN_TIES])
 {
-    fds[0] = (struct pollfd){.fd = tie.process_fd, .events = POLLIN};
+    fds[0] = (struct pollfd){.fd = process_fd, .events = POLLIN};
     fds[1] = (struct pollfd){.fd = run_plan.while_stdin ? STDIN_FILENO : -1, .events = POLLIN};
 }
 
 int run_tie_timeout(int most_ms)
 {
-    bool looks = run_plan.while_pid && tie.process_fd < 0;
+    bool looks = run_plan.while_pid && process_fd < 0;
 
     return looks && (most_ms < 0 || most_ms > LOOK_MS) ? LOOK_MS : most_ms;
 }
 
 static bool process_has_ended(void)
 {
-    struct pollfd fd = {.fd = tie.process_fd, .events = POLLIN};
+    struct pollfd fd = {.fd = process_fd, .events = POLLIN};
 
-    if (tie.process_fd >= 0)
+    if (process_fd >= 0)
         return poll(&fd, 1, 0) > 0;
-    return run_plan.while_pid && (tie.process_gone || (kill(run_plan.while_pid, 0) != 0 && errno == ESRCH));
+    return run_plan.while_pid && kill(run_plan.while_pid, 0) != 0 && errno == ESRCH;
 }
 
 /* Reads what is there and drops it, since nobody else reads it. */
@@ -80,5 +71,8 @@ static bool stdin_has_ended(void)
 
 const char *run_tie_ended(void)
 {
-    return process_has_ended() ? tie.shown : stdin_has_ended() ? "standard input" : NULL;
+    static char process[32];
+
+    snprintf(process, sizeof process, "process %d", run_plan.while_pid);
+    return process_has_ended() ? process : stdin_has_ended() ? "standard input" : NULL;
 }
