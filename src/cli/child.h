@@ -1,10 +1,16 @@
 /*
- * COMMAND: how it is started, and how its end is reported.
+ * COMMAND: how it is started. And the descendants of a process: COMMAND, what COMMAND started, and so on, including
+ * those that have left COMMAND's process group and session, and those whose parent has ended. They are found on Linux;
+ * elsewhere only COMMAND's group is known.
+ *
+ * A descendant of a process that adopts its orphans can't stop being one, and no other process can become one. So each
+ * process of "dibs run" signals only what descends from a process that dibs forked.
  */
 #ifndef DIBS_CLI_CHILD_H
 #define DIBS_CLI_CHILD_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <sys/types.h>
 
 /*
@@ -21,15 +27,34 @@ pid_t child_start(char *const *command, bool gets_terminal);
 void child_close_files(bool keep_output);
 
 /*
- * The exit status for a program that could not be run: that of env(1), except for CLI_SYSTEM if this host has no
- * process, descriptor or memory left.
+ * Whether this process has no child, and can get none that dibs did not fork. A shell may have started other children
+ * before it ran dibs in its place, and process 1 of a container adopts all orphans of the container.
  */
-int child_refused_status(int error);
+bool child_tree_is_alone(void);
 
-/* The exit status for a status of waitpid(2): the program's, or 128 plus the number of the signal that ended it. */
-int child_exit_status(int wait_status);
+/* From now on, descendants whose parent ends become children of this process. */
+void child_tree_adopt(void);
 
-/* Says, if -v was given, how the program ended. */
-void child_tell_end(const char *program, int wait_status);
+/* Gives the calling process a name of its own in ps(1) and top(1). */
+void child_tree_call_me(const char *name);
+
+/*
+ * Sends the signal to all descendants of root: to those in the group by one kill(2), to the others one by one. group 0:
+ * there is no group. spares_group: those in the group get no signal. To end all descendants, this must be called until
+ * waitpid(2) finds no child, because new ones may start meanwhile. Returns how many processes were found.
+ */
+size_t child_tree_signal(int signal, pid_t group, pid_t root, bool spares_group);
+
+/* Whether descendants outside the group can be found, because /proc is mounted and shows this process's namespace. */
+bool child_tree_is_visible(void);
+
+/*
+ * Keeps the descriptors that the functions above need to find descendants, for a process that may have none left later.
+ * False: they can't be had.
+ */
+bool child_tree_reserve(void);
+
+/* Kills all descendants of this process and waits for their end, for some ten seconds at most. */
+void child_tree_kill_all(void);
 
 #endif

@@ -134,9 +134,6 @@ void run_tell_loss(void);
 /* Calls dibs_extend for each lock. Returns DIBS_LOST if one was lost, else DIBS_OK or another failure. */
 dibs_status run_extend(const struct run_lock *lock, int64_t lease_ms);
 
-/* Whether the lock's owner in the store, after this process has lost the lock, keeps this process from having it. */
-bool run_is_taken(const dibs_owner *owner);
-
 /* How long all leases are sure to last; less than 0: one of them is lost. */
 int64_t run_remaining_ms(const struct run_lock *lock);
 

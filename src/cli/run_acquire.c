@@ -257,14 +257,6 @@ static bool look_up(struct run_lock *lock)
     return true;
 }
 
-bool run_is_taken(const dibs_owner *owner)
-{
-    bool sharable =
-        run_plan.shared && owner->sharers > 0 && (run_plan.slots == 0 || owner->sharers < (uint32_t)run_plan.slots);
-
-    return owner->held && !sharable;
-}
-
 /* Whether this dibs may run under the lock of the one around it; if not, says why. */
 static bool may_enter(const dibs_owner *owner)
 {

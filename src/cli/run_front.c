@@ -15,7 +15,6 @@
 
 #include "cli/arguments.h"
 #include "cli/child.h"
-#include "cli/child_tree.h"
 #include "cli/run.h"
 #include "cli/run_inside.h"
 #include "cli/run_signals.h"

@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "cli/child.h"
-#include "cli/child_tree.h"
 #include "cli/run.h"
 #include "cli/run_inside.h"
 #include "cli/run_signals.h"
@@ -60,6 +59,15 @@ struct holder {
 
 /* --------------------------------------------------------------- after a loss */
 
+/* Whether the lock's owner in the store keeps this process from having it again. */
+static bool is_taken(const dibs_owner *owner)
+{
+    bool sharable =
+        run_plan.shared && owner->sharers > 0 && (run_plan.slots == 0 || owner->sharers < (uint32_t)run_plan.slots);
+
+    return owner->held && !sharable;
+}
+
 /*
  * Looks whether the lost lock is still free: as long as it is, COMMAND has its grace time. The store grants the lock to
  * the next waiter when that waiter asks again, which it does now and then.
@@ -70,7 +78,7 @@ static void *look(void *argument)
     dibs_owner owner;
 
     while (!atomic_load(&holder->look_no_more)) {
-        if (dibs_query(holder->lock.rt, run_plan.names[0], &owner) != DIBS_OK || run_is_taken(&owner)) {
+        if (dibs_query(holder->lock.rt, run_plan.names[0], &owner) != DIBS_OK || is_taken(&owner)) {
             atomic_store(&holder->taken, true);
             run_signals_wake();
             break;
@@ -278,6 +286,14 @@ static void hear(struct holder *holder, int64_t now)
         pass_on(holder, signals.numbers[i]);
 }
 
+static void tell_end(const char *program, int wait_status)
+{
+    if (WIFSIGNALED(wait_status))
+        cli_note("%s was ended by signal %d (%s)", program, WTERMSIG(wait_status), strsignal(WTERMSIG(wait_status)));
+    else
+        cli_note("%s ended with status %d", program, WEXITSTATUS(wait_status));
+}
+
 static void on_child(struct holder *holder, int status)
 {
     if (WIFSTOPPED(status))
@@ -287,7 +303,7 @@ static void on_child(struct holder *holder, int status)
     else if (WIFEXITED(status) || WIFSIGNALED(status)) {
         holder->ended = true;
         holder->wait_status = status;
-        child_tell_end(run_plan.command[0], status);
+        tell_end(run_plan.command[0], status);
         run_wire_send(holder->wire, RUN_ENDED, status, 0, NULL);
     }
 }
@@ -398,6 +414,17 @@ static void supervise(struct holder *holder)
 
 /* ------------------------------------------------------------ start and end */
 
+/*
+ * The exit status for a program that could not be run: that of env(1), except for CLI_SYSTEM if this host has no
+ * process, descriptor or memory left.
+ */
+static int refused_status(int error)
+{
+    bool none_left = error == EAGAIN || error == ENOMEM || error == EMFILE || error == ENFILE;
+
+    return error == ENOENT ? 127 : none_left ? CLI_SYSTEM : 126;
+}
+
 /* Returns RUN_HOLDS, or an exit status after a message: COMMAND could not be started. */
 static int start_command(struct holder *holder)
 {
@@ -413,9 +440,15 @@ static int start_command(struct holder *holder)
         run_wire_send(holder->wire, RUN_STARTED, holder->child, 0, NULL);
         return RUN_HOLDS;
     }
-    int status = child_refused_status(errno);
+    int status = refused_status(errno);
     cli_error("%s: %s", command[0], strerror(errno));
     return status;
+}
+
+/* The exit status for a status of waitpid(2): the program's, or 128 plus the number of the signal that ended it. */
+static int exit_status_of(int wait_status)
+{
+    return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
 }
 
 /* Releases the lock, after all processes of COMMAND are gone. Returns the exit status. */
@@ -425,7 +458,7 @@ static int finish(struct holder *holder)
     bool kept = run_release(&holder->lock, run_plan.at_least_ms ? keep_ms : 0);
 
     if (kept && !holder->given_up)
-        return child_exit_status(holder->wait_status);
+        return exit_status_of(holder->wait_status);
     if (!holder->given_up)
         run_tell_loss();
     run_wire_send(holder->wire, RUN_LOST, 0, 0, NULL);
