@@ -285,18 +285,6 @@ static _Noreturn void be_holder(const struct front *front, int wire)
 
 /* ----------------------------------------------------------- the guard's process */
 
-/* Waits for the end of the process, and returns its status of waitpid(2). */
-static int status_of(pid_t process)
-{
-    int status = 0;
-    pid_t ended;
-
-    do
-        ended = waitpid(-1, &status, 0);
-    while (ended != process && (ended > 0 || errno == EINTR));
-    return status;
-}
-
 /*
  * The guard is between the front and the holder. When the holder is killed, its descendants become children of the
  * guard, which kills them. The front could not tell them from other children that it may have, which the shell started
@@ -308,7 +296,7 @@ static int status_of(pid_t process)
 static _Noreturn void be_guard(const struct front *front, int wire)
 {
     pid_t holder;
-    int status;
+    int status = 0;
 
     setpgid(0, 0);
     child_tree_call_me("lock-guard");
@@ -323,7 +311,8 @@ static _Noreturn void be_guard(const struct front *front, int wire)
     }
     arguments_overwrite("lock-guard");
     child_close_files(false);
-    status = status_of(holder);
+    while (waitpid(holder, &status, 0) < 0 && errno == EINTR)
+        ;
     if (WIFEXITED(status))
         _exit(WEXITSTATUS(status));
     child_tree_kill_all();
