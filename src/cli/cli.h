@@ -10,7 +10,7 @@
 
 #include <dibs.h>
 
-/* Exit statuses, except where COMMAND decides (see run.c). From 64 on they are those of sysexits(3). */
+/* Exit statuses, except where COMMAND decides (see run_front.c). From 64 on they are those of sysexits(3). */
 enum cli_exit {
     CLI_OK = 0,
     CLI_FAILED = 1,

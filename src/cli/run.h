@@ -140,7 +140,4 @@ int64_t run_remaining_ms(const struct run_lock *lock);
 /* Runs the holder until its end. wire: leads to the front, whose process id is `front`. Returns the exit status. */
 int run_holder(int wire, pid_t front);
 
-/* Runs the front until its end. Returns the exit status. */
-int run_front(void);
-
 #endif
