@@ -84,11 +84,6 @@ void cli_locks_free(struct cli_locks *locks)
 static enum cli_column sorted_by;
 static bool reversed;
 
-static int compare(int64_t a, int64_t b)
-{
-    return a < b ? -1 : a > b;
-}
-
 static int by_owner(const dibs_owner *a, const dibs_owner *b)
 {
     char left[CLI_WHO_MAX], right[CLI_WHO_MAX];
@@ -96,34 +91,28 @@ static int by_owner(const dibs_owner *a, const dibs_owner *b)
     return strcmp(cli_who_show(left, a->token), cli_who_show(right, b->token));
 }
 
-/* A key that never expires has the most left. */
-static int64_t left_of(const dibs_owner *owner)
-{
-    return owner->remaining_ms < 0 ? INT64_MAX : owner->remaining_ms;
-}
-
-static int by_column(const dibs_owner *a, const dibs_owner *b)
+/* The number by which the column sorts, the least first. A key that never expires has the most left. */
+static int64_t rank(const dibs_owner *owner)
 {
     switch (sorted_by) {
-    case CLI_OWNER:
-        return by_owner(a, b);
     case CLI_HELD:
-        return compare(b->held_ms, a->held_ms);
+        return -owner->held_ms;
     case CLI_LEFT:
-        return compare(left_of(a), left_of(b));
+        return owner->remaining_ms < 0 ? INT64_MAX : owner->remaining_ms;
     case CLI_WAITERS:
-        return compare(b->waiters, a->waiters);
+        return -(int64_t)owner->waiters;
     case CLI_SHARERS:
-        return compare(b->sharers, a->sharers);
+        return -(int64_t)owner->sharers;
     default:
         return 0;
     }
 }
 
-static int compare_locks(const void *a, const void *b)
+static int compare(const void *a, const void *b)
 {
     const struct cli_lock *left = a, *right = b;
-    int order = by_column(&left->owner, &right->owner);
+    int64_t x = rank(&left->owner), y = rank(&right->owner);
+    int order = sorted_by == CLI_OWNER ? by_owner(&left->owner, &right->owner) : (x > y) - (x < y);
 
     order = order ? order : strcmp(left->name, right->name);
     return reversed ? -order : order;
@@ -134,7 +123,7 @@ void cli_locks_sort(struct cli_locks *locks, enum cli_column column, bool revers
     sorted_by = column;
     reversed = reverse;
     if (locks->count > 0)
-        qsort(locks->items, locks->count, sizeof *locks->items, compare_locks);
+        qsort(locks->items, locks->count, sizeof *locks->items, compare);
 }
 
 /* -------------------------------------------------------------------- table */
