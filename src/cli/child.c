@@ -159,11 +159,9 @@ bool child_tree_is_visible(void)
 }
 
 static int spare[2] = {-1, -1}; /* what a walk through /proc opens at a time; closed while one is under way */
-static bool reserves;           /* child_tree_reserve was called */
 
 bool child_tree_reserve(void)
 {
-    reserves = true;
     for (int i = 0; i < 2; i++)
         if (spare[i] < 0)
             spare[i] = open("/", O_RDONLY | O_CLOEXEC);
@@ -247,8 +245,7 @@ static void list_processes(struct processes *list)
         return;
     give_way();
     walk(list);
-    if (reserves)
-        child_tree_reserve();
+    child_tree_reserve();
 }
 
 static int by_pid(const void *left, const void *right)
