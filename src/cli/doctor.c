@@ -64,12 +64,13 @@ static const struct cli_option options[] = {
     {0},
 };
 
-struct doctor {
+/* What the command has told so far. */
+static struct {
     bool begun;                 /* print_begin was called */
     unsigned counts[VERDICTS];  /* number of findings, by verdict */
     bool reached;               /* a server answers */
     char server[DIBS_NAME_MAX]; /* server of the last finding, as it was printed */
-};
+} doctor;
 
 static const char *const verdicts[VERDICTS] = {
     [DIBS_VERDICT_OK] = "ok", [DIBS_VERDICT_WARN] = "warn", [DIBS_VERDICT_BAD] = "bad"};
@@ -88,24 +89,24 @@ static void print_json(const dibs_finding *finding)
 }
 
 /* Begins the document, once: before the first finding, so that nothing is printed on wrong usage. */
-static void print_begin(struct doctor *doctor)
+static void print_begin(void)
 {
-    if (given.json && !doctor->begun) {
+    if (given.json && !doctor.begun) {
         cli_json_open(NULL, '{');
         cli_json_open("findings", '[');
     }
-    doctor->begun = true;
+    doctor.begun = true;
 }
 
 /* The findings of one server are printed below its name. */
-static void print_server(struct doctor *doctor, const char *server)
+static void print_server(const char *server)
 {
-    char shown[sizeof doctor->server];
+    char shown[sizeof doctor.server];
 
-    if (strcmp(cli_show(shown, sizeof shown, server), doctor->server) == 0)
+    if (strcmp(cli_show(shown, sizeof shown, server), doctor.server) == 0)
         return;
-    printf("%s%s\n", *doctor->server ? "\n" : "", shown);
-    snprintf(doctor->server, sizeof doctor->server, "%s", shown);
+    printf("%s%s\n", *doctor.server ? "\n" : "", shown);
+    snprintf(doctor.server, sizeof doctor.server, "%s", shown);
 }
 
 /* Prints the rest of a line whose first indent columns are printed. On a terminal, wide lines are broken at blanks. */
@@ -133,9 +134,9 @@ static void print_text(const char *text, size_t indent)
     putchar('\n');
 }
 
-static void print_line(struct doctor *doctor, const dibs_finding *finding)
+static void print_line(const dibs_finding *finding)
 {
-    print_server(doctor, finding->server);
+    print_server(finding->server);
     printf("  %-4s  %-11s  ", verdicts[finding->verdict], finding->subject);
     print_text(finding->text, INDENT);
     if (!*finding->remedy)
@@ -146,32 +147,30 @@ static void print_line(struct doctor *doctor, const dibs_finding *finding)
 
 static void tell(const dibs_finding *finding, void *arg)
 {
-    struct doctor *doctor = arg;
-
+    (void)arg;
     if (finding->verdict < DIBS_VERDICT_OK || finding->verdict > DIBS_VERDICT_BAD)
         return; /* a verdict of a later version of the library */
-    doctor->counts[finding->verdict]++;
+    doctor.counts[finding->verdict]++;
     if (strcmp(finding->subject, CONNECTION) == 0 && finding->verdict == DIBS_VERDICT_OK)
-        doctor->reached = true;
-    print_begin(doctor);
+        doctor.reached = true;
+    print_begin();
     if (given.json)
         print_json(finding);
     else
-        print_line(doctor, finding);
+        print_line(finding);
 }
 
 /* Tells what the command itself found out, which does not concern a single server. */
-static void tell_own(struct doctor *doctor, const char *subject, dibs_verdict verdict, const char *text,
-                     const char *remedy)
+static void tell_own(const char *subject, dibs_verdict verdict, const char *text, const char *remedy)
 {
     const dibs_finding finding = {
         .server = "the store", .subject = subject, .verdict = verdict, .text = text, .remedy = remedy};
 
-    tell(&finding, doctor);
+    tell(&finding, NULL);
 }
 
 /* Tells why the store could not be opened. */
-static void tell_unreachable(struct doctor *doctor)
+static void tell_unreachable(void)
 {
     char *urls = cli_show_urls();
     const dibs_finding finding = {
@@ -181,7 +180,7 @@ static void tell_unreachable(struct doctor *doctor)
         .text = dibs_last_error(),
         .remedy = "See that the server runs, and that --url or $DIBS_URL names it and the right account."};
 
-    tell(&finding, doctor);
+    tell(&finding, NULL);
     free(urls);
 }
 
@@ -191,13 +190,12 @@ static void tell_unreachable(struct doctor *doctor)
  * Semaphores whose users give different limits (each call goes by its own, so there may be more holders than some of
  * them expect), and how many locks are kept.
  */
-struct census {
-    struct doctor *doctor;
+static struct {
     dibs_runtime *rt;
     size_t shared, wrong, kept; /* numbers of locks */
     dibs_sharer sharers[ENTRIES_MOST];
     dibs_waiter waiters[ENTRIES_MOST];
-};
+} census;
 
 /* The different limits that the users of one lock give, and how many users give each. */
 struct limits {
@@ -225,20 +223,20 @@ static void note(struct limits *found, const char *token)
 }
 
 /* Notes the limits of up to ENTRIES_MOST sharers and waiters. A waiter that wants the lock alone gives no limit. */
-static void gather(struct census *census, const char *name, const dibs_owner *owner, struct limits *found)
+static void gather(const char *name, const dibs_owner *owner, struct limits *found)
 {
     size_t count = 0;
 
-    (void)dibs_query_sharers(census->rt, name, census->sharers, ENTRIES_MOST, &count);
+    (void)dibs_query_sharers(census.rt, name, census.sharers, ENTRIES_MOST, &count);
     for (size_t i = 0; i < count; i++)
-        note(found, census->sharers[i].token);
-    if (owner->waiters == 0 || dibs_query_waiters(census->rt, name, census->waiters, ENTRIES_MOST, &count) != DIBS_OK)
+        note(found, census.sharers[i].token);
+    if (owner->waiters == 0 || dibs_query_waiters(census.rt, name, census.waiters, ENTRIES_MOST, &count) != DIBS_OK)
         return;
     for (size_t i = 0; i < count; i++)
-        note(found, census->waiters[i].token);
+        note(found, census.waiters[i].token);
 }
 
-static void tell_of(struct census *census, const char *name, const struct limits *found)
+static void tell_of(const char *name, const struct limits *found)
 {
     char shown[CLI_SHOWN_MAX], text[CLI_SHOWN_MAX + 256];
 
@@ -254,64 +252,61 @@ static void tell_of(struct census *census, const char *name, const struct limits
                 snprintf(text + at, sizeof text - at, "%s %" PRIu64 " (%u)", comma, found->limits[i], found->users[i]);
     }
     snprintf(text + used, sizeof text - (size_t)used, ".");
-    tell_own(census->doctor, "limits", DIBS_VERDICT_WARN, text,
+    tell_own("limits", DIBS_VERDICT_WARN, text,
              "Give the same limit (--slots) wherever the name is used: each goes by its own, so more may be inside "
              "than the smallest says.");
 }
 
 static bool look_at(const char *name, const dibs_owner *owner, void *arg)
 {
-    struct census *census = arg;
     struct limits found = {.count = 0};
 
-    census->kept += owner->kept;
+    (void)arg;
+    census.kept += owner->kept;
     if (owner->sharers == 0)
         return true;
-    census->shared++;
-    gather(census, name, owner, &found);
-    if (found.count > 1 && census->wrong++ < TOLD_MOST)
-        tell_of(census, name, &found);
+    census.shared++;
+    gather(name, owner, &found);
+    if (found.count > 1 && census.wrong++ < TOLD_MOST)
+        tell_of(name, &found);
     return true;
 }
 
-static void tell_of_limits(const struct census *census)
+static void tell_of_limits(void)
 {
     char text[128];
 
-    if (census->wrong == 0) {
-        snprintf(text, sizeof text, "%zu %s shared, with the same limit by all who use one.", census->shared,
-                 census->shared == 1 ? "lock is" : "locks are");
-        tell_own(census->doctor, "limits", DIBS_VERDICT_OK, text, "");
-    } else if (census->wrong > TOLD_MOST) {
-        snprintf(text, sizeof text, "%zu more locks are shared with different limits.", census->wrong - TOLD_MOST);
-        tell_own(census->doctor, "limits", DIBS_VERDICT_WARN, text, "Give the same limit wherever a name is used.");
+    if (census.wrong == 0) {
+        snprintf(text, sizeof text, "%zu %s shared, with the same limit by all who use one.", census.shared,
+                 census.shared == 1 ? "lock is" : "locks are");
+        tell_own("limits", DIBS_VERDICT_OK, text, "");
+    } else if (census.wrong > TOLD_MOST) {
+        snprintf(text, sizeof text, "%zu more locks are shared with different limits.", census.wrong - TOLD_MOST);
+        tell_own("limits", DIBS_VERDICT_WARN, text, "Give the same limit wherever a name is used.");
     }
 }
 
 /* A kept lock is granted a little later than a free one. That is no fault, but may explain a measurement. */
-static void tell_of_kept(const struct census *census)
+static void tell_of_kept(void)
 {
     char text[256];
 
     snprintf(text, sizeof text,
              "%zu %s kept by a process that does not use it now (keep_ms). Who else asks for it waits for a message to "
              "that process, or for 200 ms and more where that process has died.",
-             census->kept, census->kept == 1 ? "lock is" : "locks are each");
-    tell_own(census->doctor, "kept", DIBS_VERDICT_OK, text, "");
+             census.kept, census.kept == 1 ? "lock is" : "locks are each");
+    tell_own("kept", DIBS_VERDICT_OK, text, "");
 }
 
 /* Names the first ten locks that are shared with different limits. Leaves out what can't be queried. */
-static void examine_locks(struct doctor *doctor, dibs_runtime *rt)
+static void examine_locks(dibs_runtime *rt)
 {
-    static struct census census; /* static, because it is large; once in a process */
-
-    census.doctor = doctor;
     census.rt = rt;
-    dibs_status status = dibs_list(rt, NULL, look_at, &census);
+    dibs_status status = dibs_list(rt, NULL, look_at, NULL);
     if (status == DIBS_OK && census.shared > 0)
-        tell_of_limits(&census);
+        tell_of_limits();
     if (status == DIBS_OK && census.kept > 0)
-        tell_of_kept(&census);
+        tell_of_kept();
 }
 
 /* -------------------------------------------------------------- a lock in use */
@@ -357,7 +352,7 @@ static dibs_status try_out(struct trial *trial)
     return released;
 }
 
-static int examine_use(struct doctor *doctor, dibs_runtime *rt)
+static int examine_use(dibs_runtime *rt)
 {
     struct trial trial = {.rt = rt};
     char text[1024];
@@ -368,33 +363,33 @@ static int examine_use(struct doctor *doctor, dibs_runtime *rt)
         (void)dibs_forget(rt, trial.name); /* what a failed call leaves expires */
         snprintf(text, sizeof text, "A lock was acquired in %.1f ms, looked at, and released in %.1f ms.",
                  trial.acquire_ms, trial.release_ms);
-        tell_own(doctor, "lock", DIBS_VERDICT_OK, text, "");
+        tell_own("lock", DIBS_VERDICT_OK, text, "");
         return CLI_OK;
     }
     snprintf(text, sizeof text, "It was not possible %s a lock: %s", trial.failed,
              status == DIBS_LOST ? "the store has lost the lock." : dibs_last_error());
-    tell_own(doctor, "lock", DIBS_VERDICT_BAD, text, "See the lines above.");
-    return status == DIBS_UNAVAILABLE && !doctor->reached ? CLI_UNAVAILABLE : CLI_FAILED;
+    tell_own("lock", DIBS_VERDICT_BAD, text, "See the lines above.");
+    return status == DIBS_UNAVAILABLE && !doctor.reached ? CLI_UNAVAILABLE : CLI_FAILED;
 }
 
 /* ------------------------------------------------------------------- command */
 
-static int examine_store(struct doctor *doctor, dibs_runtime *rt)
+static int examine_store(dibs_runtime *rt)
 {
-    dibs_status status = dibs_examine(rt, tell, doctor);
+    dibs_status status = dibs_examine(rt, tell, NULL);
 
     if (status != DIBS_OK)
         return cli_failed(status);
-    if (doctor->reached)
-        examine_locks(doctor, rt);
-    return examine_use(doctor, rt);
+    if (doctor.reached)
+        examine_locks(rt);
+    return examine_use(rt);
 }
 
-static void print_end(struct doctor *doctor)
+static void print_end(void)
 {
-    const unsigned *counts = doctor->counts;
+    const unsigned *counts = doctor.counts;
 
-    print_begin(doctor);
+    print_begin();
     if (given.json) {
         cli_json_close(']');
         for (int i = 0; i < VERDICTS; i++)
@@ -407,9 +402,9 @@ static void print_end(struct doctor *doctor)
 }
 
 /* Lets masters vote again. The operator vouches that no lease is longer, so this runtime's must not be either. */
-static int admit(struct doctor *doctor, dibs_runtime *rt)
+static int admit(dibs_runtime *rt)
 {
-    dibs_status status = dibs_admit(rt, cli_common.config.lease_ms, tell, doctor);
+    dibs_status status = dibs_admit(rt, cli_common.config.lease_ms, tell, NULL);
 
     return status == DIBS_OK ? CLI_OK : cli_failed(status);
 }
@@ -417,7 +412,6 @@ static int admit(struct doctor *doctor, dibs_runtime *rt)
 /* With a wrong URL nothing is printed, because half a document would be of no use. */
 static int run(char **words)
 {
-    struct doctor doctor = {.begun = false};
     bool admits = given.admit_ms > 0;
     dibs_runtime *rt;
 
@@ -429,14 +423,14 @@ static int run(char **words)
     if (status == DIBS_INVALID)
         return result;
     if (status == DIBS_OK)
-        result = admits ? admit(&doctor, rt) : examine_store(&doctor, rt);
+        result = admits ? admit(rt) : examine_store(rt);
     else if (admits)
         result = cli_failed(status);
     else
-        tell_unreachable(&doctor);
+        tell_unreachable();
     dibs_close(rt);
     if (!admits || result == CLI_OK)
-        print_end(&doctor);
+        print_end();
     return cli_end(result == CLI_OK && doctor.counts[DIBS_VERDICT_BAD] > 0 ? CLI_FAILED : result);
 }
 
