@@ -38,14 +38,6 @@ void arguments_hide_passwords(char *text)
     }
 }
 
-char *arguments_take_url(char *argument)
-{
-    char *copy = strdup(argument);
-
-    arguments_hide_passwords(argument);
-    return copy;
-}
-
 void arguments_overwrite(const char *title)
 {
     if (begin == end)

@@ -7,12 +7,6 @@
 /* Remembers where the words are; must be called before the other functions. */
 void arguments_keep(int argc, char **argv);
 
-/*
- * Returns a copy of an argument that has URLs, and overwrites the passwords in the argument itself. The caller must
- * free the copy. NULL: no memory.
- */
-char *arguments_take_url(char *argument);
-
 /* Overwrites the passwords of all URLs in a text. */
 void arguments_hide_passwords(char *text);
 

@@ -191,14 +191,6 @@ static void measure(size_t widths[CLI_COLUMNS], const struct cli_lock *rows, siz
         take(widths, CLI_NAME, sum - most);
 }
 
-static void print_cell(FILE *out, size_t width, int column, char *text)
-{
-    cli_cut(text, width);
-    if (column > 0)
-        fprintf(out, "%*s", (int)GAP, "");
-    cli_pad(out, text, width, columns[column].right);
-}
-
 /* row NULL: the head. */
 static void print_row(FILE *out, const size_t widths[CLI_COLUMNS], const struct cli_lock *row)
 {
@@ -209,7 +201,9 @@ static void print_row(FILE *out, const size_t widths[CLI_COLUMNS], const struct 
             write_cell(cell, row, (enum cli_column)i);
         else
             snprintf(cell, sizeof cell, "%s", columns[i].head);
-        print_cell(out, widths[i], i, cell);
+        if (i > 0)
+            fprintf(out, "%*s", (int)GAP, "");
+        cli_print_cell(out, cell, widths[i], columns[i].right);
     }
 }
 

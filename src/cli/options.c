@@ -29,8 +29,11 @@ static int keep_urls(char *text)
 
 static int take_url(const char *argument, void *into)
 {
-    (void)argument, (void)into;
-    return keep_urls(arguments_take_url(optarg)); /* which is the argument, where passwords must be overwritten */
+    int result = keep_urls(strdup(argument));
+
+    (void)into;
+    arguments_hide_passwords(optarg); /* which is the argument, as it stands in the command line */
+    return result;
 }
 
 static int take_url_file(const char *path, void *into)

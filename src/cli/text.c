@@ -83,7 +83,8 @@ size_t cli_width(const char *shown)
     return width;
 }
 
-void cli_cut(char *shown, size_t columns)
+/* If anything was cut off, the last column is a +. */
+static void cut(char *shown, size_t columns)
 {
     size_t width = 0, more;
 
@@ -101,8 +102,9 @@ void cli_cut(char *shown, size_t columns)
     *shown = '\0';
 }
 
-void cli_pad(FILE *out, const char *shown, size_t columns, bool right)
+void cli_print_cell(FILE *out, char *shown, size_t columns, bool right)
 {
+    cut(shown, columns);
     size_t width = cli_width(shown);
     int blanks = width < columns ? (int)(columns - width) : 0;
 

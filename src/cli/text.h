@@ -29,11 +29,11 @@ bool cli_misleads(uint32_t character);
 /* The columns of a terminal that a shown text takes. */
 size_t cli_width(const char *shown);
 
-/* Cuts a shown text to at most that many columns. If anything was cut off, the last column is a +. */
-void cli_cut(char *shown, size_t columns);
-
-/* Prints a shown text, filled with blanks to that many columns; right: the blanks come first. */
-void cli_pad(FILE *out, const char *shown, size_t columns, bool right);
+/*
+ * Prints a shown text in that many columns: filled with blanks, which come first with `right`; or cut, in shown as
+ * well, and then the last column is a +.
+ */
+void cli_print_cell(FILE *out, char *shown, size_t columns, bool right);
 
 /* "0.4s", "28.4s", "3m12s", "2h05m", "3d04h"; "-" for a length that is not known (-1). Returns out. */
 const char *cli_duration(char out[CLI_TIME_MAX], int64_t ms);
