@@ -296,23 +296,21 @@ static void print_json(const struct histogram times[PARTS], bool interrupted)
 
 /* One of two runtimes that pass a lock to one another, each used by a thread of its own. */
 struct side {
-    struct bench *bench;
-    int number;
     dibs_runtime *rt;
     dibs_status status; /* its thread only */
     char why[512];      /* its thread only: the error */
 };
 
-struct bench {
+static struct {
     char name[CLI_OWN_NAME_MAX];
     pthread_mutex_t mutex;
     struct histogram times[PARTS]; /* HAND_OVER: guarded by mutex while the threads run; else main thread only */
     struct side sides[2];
-    int64_t end_ns;              /* read-only while the threads run */
-    _Atomic int64_t released_ns; /* when the last release began */
-    _Atomic int released_by;     /* number of the side that began it; -1: it is not measured */
-    _Atomic bool failed;         /* one of the sides has failed */
-};
+    int64_t end_ns;                   /* read-only while the threads run */
+    _Atomic int64_t released_ns;      /* when the last release began */
+    struct side *_Atomic released_by; /* the side that began it; NULL: it is not measured */
+    _Atomic bool failed;              /* one of the sides has failed */
+} bench = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static _Atomic int signal_number; /* atomic, not a sig_atomic_t, because both threads read it */
 
@@ -321,9 +319,9 @@ static void on_signal(int number)
     signal_number = number;
 }
 
-static bool over(const struct bench *bench)
+static bool over(void)
 {
-    return signal_number || cli_now_ns() >= bench->end_ns;
+    return signal_number || cli_now_ns() >= bench.end_ns;
 }
 
 static void pause_ns(long ns)
@@ -335,31 +333,31 @@ static void pause_ns(long ns)
 
 /* --------------------------------------------------------- acquire and release */
 
-static dibs_status measure_once(struct bench *bench, bool counts)
+static dibs_status measure_once(bool counts)
 {
-    dibs_runtime *rt = bench->sides[0].rt;
+    dibs_runtime *rt = bench.sides[0].rt;
     int64_t begin = cli_now_ns();
-    dibs_status status = dibs_lock(rt, bench->name);
+    dibs_status status = dibs_lock(rt, bench.name);
     int64_t middle = cli_now_ns();
 
     if (status == DIBS_OK)
-        status = dibs_unlock(rt, bench->name);
+        status = dibs_unlock(rt, bench.name);
     if (status == DIBS_OK && counts) {
-        histogram_add(&bench->times[ACQUIRE], middle - begin);
-        histogram_add(&bench->times[RELEASE], cli_now_ns() - middle);
+        histogram_add(&bench.times[ACQUIRE], middle - begin);
+        histogram_add(&bench.times[RELEASE], cli_now_ns() - middle);
     }
     return status;
 }
 
-static dibs_status measure_alone(struct bench *bench)
+static dibs_status measure_alone(void)
 {
     dibs_status status = DIBS_OK;
 
     for (int i = 0; i < WARM_UP && status == DIBS_OK && !signal_number; i++)
-        status = measure_once(bench, false);
-    bench->end_ns = cli_now_ns() + given.length_ms * NS_OF_MS * 2 / 5;
-    while (status == DIBS_OK && !over(bench))
-        status = measure_once(bench, true);
+        status = measure_once(false);
+    bench.end_ns = cli_now_ns() + given.length_ms * NS_OF_MS * 2 / 5;
+    while (status == DIBS_OK && !over())
+        status = measure_once(true);
     return status;
 }
 
@@ -371,8 +369,8 @@ static dibs_status await_waiter(struct side *side)
     dibs_owner owner;
     dibs_status status = DIBS_OK;
 
-    while (!over(side->bench) && !side->bench->failed && status == DIBS_OK) {
-        status = dibs_query(side->rt, side->bench->name, &owner);
+    while (!over() && !bench.failed && status == DIBS_OK) {
+        status = dibs_query(side->rt, bench.name, &owner);
         if (status == DIBS_OK && owner.waiters > 0) {
             pause_ns(PAUSE_NS);
             return DIBS_OK;
@@ -384,20 +382,20 @@ static dibs_status await_waiter(struct side *side)
 
 static dibs_status hand_over(struct side *side)
 {
-    struct bench *bench = side->bench;
-    dibs_status status = dibs_timedlock(side->rt, bench->name, WAIT_MS);
+    dibs_status status = dibs_timedlock(side->rt, bench.name, WAIT_MS);
 
     if (status != DIBS_OK)
         return status;
     int64_t now = cli_now_ns();
-    pthread_mutex_lock(&bench->mutex);
-    if (bench->released_by == 1 - side->number)
-        histogram_add(&bench->times[HAND_OVER], now - bench->released_ns);
-    pthread_mutex_unlock(&bench->mutex);
+    const struct side *by = bench.released_by;
+    pthread_mutex_lock(&bench.mutex);
+    if (by && by != side)
+        histogram_add(&bench.times[HAND_OVER], now - bench.released_ns);
+    pthread_mutex_unlock(&bench.mutex);
     status = await_waiter(side);
-    bench->released_by = over(bench) || status != DIBS_OK ? -1 : side->number;
-    bench->released_ns = cli_now_ns();
-    dibs_status released = dibs_unlock(side->rt, bench->name);
+    bench.released_by = over() || status != DIBS_OK ? NULL : side;
+    bench.released_ns = cli_now_ns();
+    dibs_status released = dibs_unlock(side->rt, bench.name);
     return status != DIBS_OK ? status : released;
 }
 
@@ -405,32 +403,31 @@ static void *run_side(void *arg)
 {
     struct side *side = arg;
 
-    while (side->status == DIBS_OK && !over(side->bench) && !side->bench->failed)
+    while (side->status == DIBS_OK && !over() && !bench.failed)
         side->status = hand_over(side);
     if (side->status != DIBS_OK) {
         snprintf(side->why, sizeof side->why, "%s", dibs_last_error());
-        side->bench->failed = true;
+        bench.failed = true;
     }
     return NULL;
 }
 
-static int measure_handovers(struct bench *bench)
+static int measure_handovers(void)
 {
     pthread_t other;
 
     cli_note("measuring hand-over between two runtimes");
-    bench->released_by = -1;
-    bench->end_ns = cli_now_ns() + given.length_ms * NS_OF_MS * 3 / 5;
-    if (!cli_start_thread(&other, run_side, &bench->sides[1])) {
+    bench.end_ns = cli_now_ns() + given.length_ms * NS_OF_MS * 3 / 5;
+    if (!cli_start_thread(&other, run_side, &bench.sides[1])) {
         cli_error("no thread can be started");
         return CLI_SYSTEM;
     }
-    run_side(&bench->sides[0]);
+    run_side(&bench.sides[0]);
     pthread_join(other, NULL);
     for (int i = 0; i < 2; i++) {
-        if (bench->sides[i].status != DIBS_OK) {
-            cli_warn("%s", bench->sides[i].why);
-            return cli_exit_of(bench->sides[i].status);
+        if (bench.sides[i].status != DIBS_OK) {
+            cli_warn("%s", bench.sides[i].why);
+            return cli_exit_of(bench.sides[i].status);
         }
     }
     return CLI_OK;
@@ -438,36 +435,31 @@ static int measure_handovers(struct bench *bench)
 
 /* -------------------------------------------------------------------- command */
 
-static int measure(struct bench *bench)
+static int measure(void)
 {
     cli_common.config.lease_ms = LEASE_MS;
-    int result = cli_open(&bench->sides[0].rt);
+    int result = cli_open(&bench.sides[0].rt);
 
     if (result == CLI_OK)
-        result = cli_open(&bench->sides[1].rt);
+        result = cli_open(&bench.sides[1].rt);
     if (result != CLI_OK)
         return result;
     /* A second signal ends the process at once. */
     cli_catch_ends(on_signal, (int)(SA_RESTART | SA_RESETHAND));
-    cli_make_name(bench->name, "bench");
-    cli_note("measuring acquire and release of \"%s\"", bench->name);
-    dibs_status status = measure_alone(bench);
+    cli_make_name(bench.name, "bench");
+    cli_note("measuring acquire and release of \"%s\"", bench.name);
+    dibs_status status = measure_alone();
     if (status != DIBS_OK)
         return cli_failed(status);
-    return signal_number ? CLI_OK : measure_handovers(bench);
+    return signal_number ? CLI_OK : measure_handovers();
 }
 
 static int run(char **words)
 {
-    static struct bench bench = {.mutex = PTHREAD_MUTEX_INITIALIZER}; /* static, because it is large */
     int result;
 
     (void)words;
-    for (int i = 0; i < 2; i++) {
-        bench.sides[i].bench = &bench;
-        bench.sides[i].number = i;
-    }
-    result = measure(&bench);
+    result = measure();
     if (*bench.name)
         (void)dibs_forget(bench.sides[0].rt, bench.name); /* what a failed call leaves expires */
     dibs_close(bench.sides[0].rt);
