@@ -124,14 +124,16 @@ bool dibs__call_submit(const struct dibs__call *call, struct dibs__channel *chan
     return sent;
 }
 
-/* It may take more than one more call: by its id, the script may arrive before the text that another thread sends. */
+/* Two more calls at most: by its id, the script may arrive before the text that another thread sends. */
 dibs_status dibs__call_finish(const struct dibs__call *call, struct dibs__channel *channel,
                               const struct dibs__link_view *view, struct dibs__request *request,
                               struct dibs__exchange *exchange)
 {
     dibs_status status = dibs__channel_wait(channel, request, exchange);
 
-    while (status == DIBS_OK && dibs__script_wants_text(call->script, exchange->reply, view->scripts)) {
+    for (int more = 2; more > 0 && status == DIBS_OK; more--) {
+        if (!dibs__script_wants_text(call->script, exchange->reply, view->scripts))
+            break;
         freeReplyObject(exchange->reply);
         exchange->unknown = false;
         request = dibs__call_begin(call, channel, view, exchange->deadline, exchange->error);

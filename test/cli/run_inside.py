@@ -162,7 +162,9 @@ def ends_before_the_outer_lease():
     with folder() as files:
         pid, log = files.file("pid"), files.file("log")
         inner = f"{DIBS} run n sh -c 'echo $$ >{pid}.new; mv {pid}.new {pid}; exec sleep 60' 2>{log}; echo $? >>{log}"
-        outer = start("run", "-t", "6", "n", "sh", "-c", f"setsid sh -c \"{inner.replace('$', chr(92) + '$')}\" & wait")
+        # The inner one ends COMMAND when a quarter of the lease and the margin are left: the longer the lease, the later
+        # a busy machine may run it.
+        outer = start("run", "-t", "16", "n", "sh", "-c", f"setsid sh -c \"{inner.replace('$', chr(92) + '$')}\" & wait")
         wait_for(lambda: read(pid), "the inner COMMAND")
         doomed = [outer.pid, guard_of(outer), holder_of(outer)]
         for signal_number in (signal.SIGSTOP, signal.SIGKILL):
