@@ -332,6 +332,7 @@ TEST_ON(the_number_of_kept_names_is_limited, fixture *f)
 {
     enum { NAMES = 6000, MOST = 4096 };
     char name[16];
+    int64_t begin = now_ms();
 
     open_keeping(f, KEEP_LONG_MS);
     keep(f->rt, "x");
@@ -341,7 +342,9 @@ TEST_ON(the_number_of_kept_names_is_limited, fixture *f)
             lock_and_unlock(f->rt, name);
     }
     uint64_t kept = stats_of(f->rt).kept;
-    assert_that(kept > MOST / 2 && kept <= MOST, "%lu kept", (unsigned long)kept);
+    assert_that(kept <= MOST, "%lu kept", (unsigned long)kept);
+    /* On a very slow machine the first are kept no longer. */
+    assert_that(kept > MOST / 2 || now_ms() - begin > KEEP_LONG_MS, "%lu kept", (unsigned long)kept);
 }
 
 TEST_ON(kept_leases_are_given_back_when_tracking_ends, fixture *f)
