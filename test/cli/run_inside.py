@@ -170,7 +170,7 @@ def ends_before_the_outer_lease():
         for signal_number in (signal.SIGSTOP, signal.SIGKILL):
             for each in doomed:
                 os.kill(each, signal_number)
-        done = dibs("run", "n", "sh", "-c", f"kill -0 {read(pid).strip()} 2>/dev/null && echo both; true")
+        done = dibs("run", "n", "sh", "-c", f"grep -q . /proc/{read(pid).strip()}/cmdline 2>/dev/null && echo both; true")
         equal((done.status, done.out), (0, ""))
         wait_for(lambda: read(log).endswith("76\n"), "the end of the inner dibs")
         equal(read(log), "dibs: n: the lease can't be renewed, and is about to end\n76\n")
