@@ -14,7 +14,7 @@ void arguments_keep(int argc, char **argv)
 }
 
 /* Overwrites what is between the first : of the account and the last @ of the word: a password may have any bytes. */
-static void hide_password(char *word, size_t length)
+static void hide_password(char *word, size_t length, bool stays)
 {
     char *account = strstr(word, "://"), *password, *at = NULL;
 
@@ -24,17 +24,18 @@ static void hide_password(char *word, size_t length)
         if (*c == '@')
             at = c;
     password = at ? memchr(account + 3, ':', (size_t)(at - account - 3)) : NULL;
-    if (password)
-        memset(password + 1, '*', (size_t)(at - password - 1));
+    if (!password || password + 1 == at)
+        return;
+    memset(password + 1, '*', (size_t)(at - password - 1));
+    if (!stays)
+        memmove(password + 2, at, strlen(at) + 1);
 }
 
-void arguments_hide_passwords(char *text)
+void arguments_hide_passwords(char *text, bool stays)
 {
     for (char *word = text; *word; word += strspn(word, " \t\n")) {
-        size_t length = strcspn(word, " \t\n");
-
-        hide_password(word, length);
-        word += length;
+        hide_password(word, strcspn(word, " \t\n"), stays);
+        word += strcspn(word, " \t\n");
     }
 }
 

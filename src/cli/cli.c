@@ -31,7 +31,7 @@ static void say(enum cli_verbosity least, const char *end, const char *format, v
         return;
     if (vsnprintf(line, sizeof line, format, arguments) < 0)
         line[0] = '\0';
-    arguments_hide_passwords(line);
+    arguments_hide_passwords(line, false);
     fprintf(stderr, "dibs: %s%s\n", cli_show_message(shown, sizeof shown, line), end);
 }
 
@@ -318,7 +318,7 @@ char *cli_show_urls(void)
             shown[i] = ' ';
     while (shown[size - 1] == ' ')
         shown[--size] = '\0';
-    arguments_hide_passwords(shown);
+    arguments_hide_passwords(shown, false);
     return shown;
 }
 

@@ -32,7 +32,7 @@ static int take_url(const char *argument, void *into)
     int result = keep_urls(strdup(argument));
 
     (void)into;
-    arguments_hide_passwords(optarg); /* which is the argument, as it stands in the command line */
+    arguments_hide_passwords(optarg, true); /* which is the argument, as it stands in the command line */
     return result;
 }
 

@@ -390,7 +390,8 @@ static bool are_ready(masters *m, size_t first, size_t count)
 static bool is_refused(void *rt)
 {
     assert_status(DIBS_UNAVAILABLE, dibs_trylock(rt, "a"));
-    return strstr(dibs_last_error(), "urls[0] is a master of a quorum that the others do not know") != NULL;
+    return strstr(dibs_last_error(), "number 1 of the URLs is a master of a quorum that the others do not know") !=
+           NULL;
 }
 
 /* One quorum admitted the master, and the other would admit it again after its own longest lease. */

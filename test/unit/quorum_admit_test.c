@@ -468,15 +468,15 @@ TEST(it_is_told_why_masters_are_no_majority)
     says(2, of(votes, NUMBER));
     expect_why("1 of 3 masters answered, which is no majority");
     says(1, lost);
-    expect_why(
-        "urls[2] is a master of a quorum that those of the others which answered do not know: start the masters");
+    expect_why("number 3 of the URLs is a master of a quorum that those of the others which answered do not know: "
+               "start the masters");
     says(0, lost);
-    expect_why("urls[2] is a master of a quorum that the others do not know: they lost their data");
+    expect_why("number 3 of the URLs is a master of a quorum that the others do not know: they lost their data");
     atomic_store(&q->number, NUMBER);
     expect_why("fewer than 2 of 3 masters may grant locks now");
     says(1, of(votes, OTHER_NUMBER));
     dibs__look_identify(q, look);
-    expect_why("urls[1] is a master of another quorum");
+    expect_why("number 2 of the URLs is a master of another quorum");
 }
 
 /* ------------------------------------------------------------------ answers */

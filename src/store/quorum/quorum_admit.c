@@ -375,20 +375,22 @@ dibs_status dibs__look_tell_why(const struct dibs__quorum *q, const struct dibs_
 
     for (size_t i = 0; answered >= q->majority && i < q->count; i++) {
         if (is_known && atomic_load(&q->members[i].strange))
-            return dibs__error_set(error, DIBS_UNAVAILABLE, "urls[%zu] is a master of another quorum", i);
+            return dibs__error_set(error, DIBS_UNAVAILABLE, "number %zu of the URLs is a master of another quorum",
+                                   i + 1);
         if (!is_known && look->answers[i].quorum != 0 && answered < q->count)
-            return dibs__error_set(error, DIBS_UNAVAILABLE,
-                                   "urls[%zu] is a master of a quorum that those of the others which answered do not "
-                                   "know: start the masters that are missing, or, where they are gone for good, have "
-                                   "these vote again (dibs doctor --admit)",
-                                   i);
+            return dibs__error_set(
+                error, DIBS_UNAVAILABLE,
+                "number %zu of the URLs is a master of a quorum that those of the others which answered do not "
+                "know: start the masters that are missing, or, where they are gone for good, have "
+                "these vote again (dibs doctor --admit)",
+                i + 1);
         if (!is_known && look->answers[i].quorum != 0)
             return dibs__error_set(
                 error, DIBS_UNAVAILABLE,
-                "urls[%zu] is a master of a quorum that the others do not know: they lost their data, "
+                "number %zu of the URLs is a master of a quorum that the others do not know: they lost their data, "
                 "or it belongs to other URLs. Where those are not used any more, delete its key "
                 "dibs:vote",
-                i);
+                i + 1);
     }
     return dibs__quorum_no_majority(q, answered, error);
 }

@@ -215,7 +215,7 @@ static void land(struct dibs__fan_out *fan_out, unsigned i, int64_t deadline)
 
     fan_out->open &= ~((uint32_t)1 << i);
     fan_out->unsent &= ~((uint32_t)1 << i);
-    if (status != DIBS_UNAVAILABLE)
+    if (status != DIBS_UNAVAILABLE || (what == DIBS__OP_ASK && op->answer.why != DIBS__WHY_UNTOLD))
         fan_out->answered |= (uint32_t)1 << i;
     if (status != DIBS_OK && status != DIBS_BUSY && status != DIBS_NOT_HELD)
         dibs__error_keep_worst(fan_out->error, &error);
