@@ -36,7 +36,7 @@ _Static_assert(sizeof(struct dibs_runtime) <= 440, "runtime.h and dibs.h say how
 
 static struct dibs__mutex registry_mutex = DIBS__MUTEX_INITIALIZER;
 static pthread_cond_t all_gone = PTHREAD_COND_INITIALIZER;                   /* waited on with registry_mutex */
-static dibs_runtime *runtimes DIBS__GUARDED_BY(dibs__registry_mutex);        /* the open ones */
+static dibs_runtime *runtimes DIBS__GUARDED_BY(dibs__registry_mutex);        /* the open ones, by falling serial */
 static dibs_runtime *closed_runtimes DIBS__GUARDED_BY(dibs__registry_mutex); /* kept for leak checkers to find */
 static struct dibs__core *abandoned DIBS__GUARDED_BY(dibs__registry_mutex);  /* likewise; of ancestors of this child */
 static atomic_uint_fast64_t last_serial;                                     /* atomic */
@@ -372,8 +372,11 @@ static dibs_status open_runtime(dibs_runtime **out, struct dibs__settings *setti
     dibs_status status = make_core(runtime, &runtime->core, false, error);
     if (status == DIBS_OK) {
         dibs__registry_mutex_lock(&registry_mutex);
-        runtime->next = runtimes;
-        runtimes = runtime;
+        dibs_runtime **at = &runtimes;
+        while (*at && (*at)->serial > runtime->serial) /* an open that began later may have ended before */
+            at = &(*at)->next;
+        runtime->next = *at;
+        *at = runtime;
         dibs__registry_mutex_unlock(&registry_mutex);
         *out = runtime;
         return DIBS_OK;

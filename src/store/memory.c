@@ -66,7 +66,7 @@ static bool is_next(const struct memory *memory, const struct dibs__space_lock *
 {
     const struct dibs__space_waiter *first = lock->first;
 
-    if (dibs__space_is_held(lock) && first && !(memory->user.is_member && dibs__space_shares_with_any(first->token)))
+    if (dibs__space_is_held(lock) && first && !(memory->user.is_member && dibs__token_limit(first->token) == 0))
         return false;
     return dibs__space_admits(lock, attempt->token);
 }
@@ -222,7 +222,7 @@ static dibs_status query(struct dibs__store *store, struct dibs__op *op, struct 
     owner->remaining_ms = dibs__ms_until(dibs__space_ends(lock), now);
     owner->held_ms = (now - newest->granted) / DIBS__NS_PER_MS;
     owner->fence = newest->fence;
-    owner->sharers = dibs__space_shares(newest->token) ? lock->hold_count : 0;
+    owner->sharers = dibs__token_limit(newest->token) >= 0 ? lock->hold_count : 0;
     memcpy(owner->token, newest->token, sizeof owner->token);
     return DIBS_OK;
 }

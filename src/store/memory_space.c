@@ -149,30 +149,11 @@ struct dibs__space_hold *dibs__space_hold_of(struct dibs__space_lock *lock, cons
     return *hold_at(lock, token);
 }
 
-/* The limit at the end of a sharer's token; -1: the token is no sharer's. A mark before the end is part of a label. */
-static int64_t limit_of(const char *token)
-{
-    const char *mark = strrchr(token, DIBS__TOKEN_SHARED);
-    size_t digits = mark ? strspn(mark + 1, "0123456789") : 0;
-
-    return digits > 0 && mark[1 + digits] == '\0' ? strtoll(mark + 1, NULL, 10) : -1;
-}
-
-bool dibs__space_shares(const char *token)
-{
-    return limit_of(token) >= 0;
-}
-
-bool dibs__space_shares_with_any(const char *token)
-{
-    return limit_of(token) == 0;
-}
-
 bool dibs__space_admits(const struct dibs__space_lock *lock, const char *token)
 {
-    int64_t limit = limit_of(token);
+    int64_t limit = dibs__token_limit(token);
 
-    return !lock->holds || (dibs__space_shares(lock->holds->token) && (limit == 0 || lock->hold_count < limit));
+    return !lock->holds || (dibs__token_limit(lock->holds->token) >= 0 && (limit == 0 || lock->hold_count < limit));
 }
 
 int64_t dibs__space_ends(const struct dibs__space_lock *lock)
@@ -371,7 +352,7 @@ static struct dibs__space_waiter *take_out(struct dibs__space_waiter **place)
 struct dibs__space_hold *dibs__space_grant(struct dibs__space *space, struct dibs__space_lock *lock, const char *token,
                                            uint32_t lease_ms, int64_t now)
 {
-    struct dibs__space_hold *hold = dibs__space_shares(token) ? calloc(1, sizeof *hold) : &lock->own;
+    struct dibs__space_hold *hold = dibs__token_limit(token) >= 0 ? calloc(1, sizeof *hold) : &lock->own;
 
     if (!hold)
         return NULL;
@@ -429,7 +410,7 @@ void dibs__space_show_sharers(const struct dibs__space_lock *lock, struct dibs__
 {
     const struct dibs__space_hold *at = sharers ? lock->holds : NULL;
 
-    for (; at && dibs__space_shares(at->token) && sharers->count < sharers->most; at = at->next) {
+    for (; at && dibs__token_limit(at->token) >= 0 && sharers->count < sharers->most; at = at->next) {
         dibs_sharer *out = &sharers->items[sharers->count++];
         memcpy(out->token, at->token, sizeof out->token);
         out->remaining_ms = dibs__ms_until(at->expires, now);
@@ -460,7 +441,7 @@ static bool serve_first(struct dibs__space *space, struct dibs__space_lock *lock
 /* Whether the waiter waits for a hint, and wants to share the lock with any number of others. */
 static bool shares_with_any(const struct dibs__space_waiter *waiter)
 {
-    return waiter->user->is_member && dibs__space_shares_with_any(waiter->token);
+    return waiter->user->is_member && dibs__token_limit(waiter->token) == 0;
 }
 
 /*
@@ -496,7 +477,7 @@ struct dibs__space_waiter *dibs__space_serve(struct dibs__space *space, struct d
         }
         if ((first->user->is_member && me && !is_me) || !serve_first(space, lock, is_me, now))
             break;
-        goes_on = dibs__space_shares(first->token) && (is_me || !first->user->is_member);
+        goes_on = dibs__token_limit(first->token) >= 0 && (is_me || !first->user->is_member);
         first->next = NULL;
         if (is_me) {
             free(first);

@@ -89,10 +89,6 @@ static inline bool dibs__space_is_held(const struct dibs__space_lock *lock)
     return lock->holds != NULL;
 }
 
-/* Whether the token is a sharer's, and whether it shares with any number of others. */
-bool dibs__space_shares(const char *token);
-bool dibs__space_shares_with_any(const char *token);
-
 /* Whether the lock can be granted to the token beside its present owners. */
 bool dibs__space_admits(const struct dibs__space_lock *lock, const char *token);
 

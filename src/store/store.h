@@ -48,6 +48,10 @@
 #define DIBS__TOKEN_MAX 192    /* including the NUL */
 #define DIBS__TOKEN_SHARED '~' /* in the token of a shared acquire; the limit follows, and ends the token */
 #define DIBS__TOKEN_KEEPS '!'  /* ends a token whose lease may be kept by its process */
+
+/* The limit at the end of a sharer's token; -1: the token is no sharer's. A mark before the end is part of a label. */
+int64_t dibs__token_limit(const char *token);
+
 #define DIBS__LEASE_MAX_MS 86400000
 #define DIBS__PREFIX_MAX 512 /* maximum length of a key_prefix in bytes */
 

@@ -60,9 +60,7 @@ static int64_t held_ms(int64_t server_us, uint64_t fence)
 /* Whether the owner is the only sharer of the lock, as its token tells. */
 static bool is_only_sharer(const struct dibs__query_reply *owner)
 {
-    const char *mark = owner->owner ? strrchr(owner->owner, DIBS__TOKEN_SHARED) : NULL;
-
-    return mark && is_by_dibs(owner) && mark[1] != '\0' && mark[1 + strspn(mark + 1, "0123456789")] == '\0';
+    return owner->owner && is_by_dibs(owner) && dibs__token_limit(owner->owner) >= 0;
 }
 
 static void show_owner(dibs_owner *out, const struct dibs__query_reply *owner)

@@ -312,7 +312,7 @@ uint64_t dibs__tracking_watch(struct dibs__redis_store *store, const char *name)
  */
 static bool may_share(const char *owner, const char *token)
 {
-    return strcmp(owner, DIBS__CODEC_SHARED) == 0 && strchr(token, DIBS__TOKEN_SHARED);
+    return strcmp(owner, DIBS__CODEC_SHARED) == 0 && dibs__token_limit(token) >= 0;
 }
 
 bool dibs__tracking_take_look(const struct dibs__redis_store *store, uint64_t on, struct dibs__renewal *items,
