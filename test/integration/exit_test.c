@@ -12,6 +12,7 @@
 #include "support/fixture.h"
 #include "support/process.h"
 #include "support/queue.h"
+#include "support/script_server.h"
 #include "support/test.h"
 #include "support/wait.h"
 
@@ -141,6 +142,26 @@ TEST_ON(the_locks_of_a_thread_that_has_ended_are_released_at_exit, fixture *f)
         process_free(p);
         assert_true(wait_until(has_no_other, f, LIMIT_MS));
     }
+}
+
+TEST_ON(exit_releases_also_of_a_runtime_that_was_opened_beside_another, fixture *f)
+{
+    script_server *net = fixture_between(f);
+
+    script_server_add(net, (script_rule){.match = "", .nth = 1, .action = SCRIPT_STALL_REQUEST});
+    unsigned fired = script_server_fired(net);
+    process *p = process_start((const char *const[]){program_path("quitter"), script_server_url(net), "crossed", NULL});
+    script_server_await_fired(net, fired);
+    process_write(p, "open");
+    assert_string_equal(process_read(p), "opened");
+    script_server_release(net);
+    assert_string_equal(process_read(p), "ready");
+    assert_true(is_left(f, "main") && is_left(f, "other"));
+    process_write(p, "go");
+    assert_int_equal(process_wait(p, LIMIT_MS), 0);
+    process_free(p);
+    assert_true(wait_until(has_none_of_main, f, LIMIT_MS));
+    assert_true(wait_until(has_no_other, f, LIMIT_MS));
 }
 
 TEST_ON(an_end_other_than_exit_releases_nothing, fixture *f)

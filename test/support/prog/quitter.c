@@ -23,6 +23,11 @@
  * With this one nothing is held before the line is read:
  *
  *     ended       another thread locks "other" and ends with it, then main returns
+ *
+ * With this one main holds "main" of one runtime and "other" of another, whose dibs_open began before and ended after
+ * that of the first, which begins when a line is read; then another line is printed:
+ *
+ *     crossed     main returns
  */
 #include <dibs.h>
 #include <pthread.h>
@@ -37,6 +42,7 @@ enum { MORE = 20 };
 
 static dibs_runtime *rt;
 static const char *how;
+static const char *other_url;                             /* read-only once the other thread runs */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards both */
 static pthread_cond_t told = PTHREAD_COND_INITIALIZER;
 static bool other_holds, other_ends;
@@ -154,6 +160,33 @@ static bool open_only(const char *url)
     return dibs_open(&rt, &config) == DIBS_OK;
 }
 
+static void *open_other(void *out)
+{
+    const dibs_config config = {.urls = &other_url,
+                                .url_count = 1,
+                                .lease_ms = 600000,
+                                .connect_timeout_ms = 60000,
+                                .command_timeout_ms = 60000};
+
+    return dibs_open(out, &config) == DIBS_OK ? out : NULL;
+}
+
+static bool open_crossed(const char *url)
+{
+    dibs_runtime *other;
+    pthread_t thread;
+    void *opened;
+    char line[16];
+
+    other_url = url;
+    if (pthread_create(&thread, NULL, open_other, &other) != 0 || !fgets(line, sizeof line, stdin) || !open_only(url))
+        return false;
+    printf("opened\n");
+    fflush(stdout);
+    return pthread_join(thread, &opened) == 0 && opened && dibs_lock(rt, "main") == DIBS_OK &&
+           dibs_lock(other, "other") == DIBS_OK;
+}
+
 static void *lock_and_end(void *arg)
 {
     return dibs_lock(rt, "other") == DIBS_OK ? arg : NULL;
@@ -203,6 +236,7 @@ int main(int argc, char **argv)
     how = argc == 3 ? argv[2] : "";
     bool (*begin)(const char *url) = strncmp(how, "kept", strlen("kept")) == 0 ? keep_one
                                      : ends("ended")                           ? open_only
+                                     : ends("crossed")                         ? open_crossed
                                                                                : hold_all;
     if (argc != 3 || atexit(on_exit_of_program) != 0 || !begin(argv[1]))
         return 2;
