@@ -59,6 +59,19 @@ ENDED_BY(pexpire, "PEXPIRE lock:x 1")
 ENDED_BY(pexpireat, "PEXPIREAT lock:x 1")
 ENDED_BY(a_script, "EVAL return(redis.call('DEL','lock:x')) 0")
 
+/* The mark of a sharer's token may stand in a label, too: that holder shares nothing. */
+TEST_ON(a_loss_to_sharers_is_noticed_by_who_holds_alone, fixture *f)
+{
+    f->config.label = "a~0:b";
+    open_tracking(f, 0);
+    hold(f, "beside"); /* so that the server tells of changes */
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    server_do(f->server, "SET lock:x dibs:shared PX 600000"); /* before the lease is watched */
+    int64_t since = now_ms();
+    expect_told_of_loss(f, "x", since);
+    clear(f);
+}
+
 TEST_ON(a_loss_in_a_transaction_is_noticed, fixture *f)
 {
     open_tracking(f, 0);
