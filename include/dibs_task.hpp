@@ -158,6 +158,8 @@ struct owner {
     std::mutex mutex;
     dibs_task *task;                   /* guarded by mutex; nullptr once the task has ended */
     bool busy = false;                 /* guarded by mutex: something is begun, and its completion not dispatched */
+    bool inside = false;               /* guarded by mutex: a task_scope acts for the task: nothing can be begun */
+    bool telling = false;              /* guarded by mutex: the function of the last completion runs */
     std::shared_ptr<begun_lock> first; /* guarded by mutex: what must still be begun, a list */
     begun_lock *last = nullptr;        /* guarded by mutex */
 
@@ -315,7 +317,7 @@ inline dibs_status owner::begin(const std::shared_ptr<begun_lock> &what, bool un
     if (!task)
         return DIBS_NOT_HELD;
     what->unlocks = unlocks;
-    if (!busy && !unlocks)
+    if (!unlocks)
         begin_waiting();
     if (busy || !unlocks)
         push(what);
@@ -348,7 +350,7 @@ inline void owner::begin_quietly(const std::shared_ptr<begun_lock> &what) noexce
 
 inline void owner::begin_waiting() noexcept
 {
-    while (!busy && first) {
+    while (!busy && !inside && first) {
         const dibs_status status = begin_first();
         if (status == DIBS_OK || first->unlocks)
             return; /* such an unlock is tried again when something changes */
@@ -361,21 +363,24 @@ inline void owner::note_end() noexcept
     const std::lock_guard held(mutex);
 
     busy = false;
+    telling = true;
 }
 
 inline void owner::go_on() noexcept
 {
     const std::lock_guard held(mutex);
 
-    if (!busy)
-        begin_waiting();
+    telling = false;
+    begin_waiting();
 }
 
 inline dibs_status owner::enter() noexcept
 {
     const std::lock_guard held(mutex);
+    const dibs_status status = dibs_task_enter(task);
 
-    return dibs_task_enter(task);
+    inside = inside || status == DIBS_OK;
+    return status;
 }
 
 inline void owner::leave() noexcept
@@ -385,7 +390,8 @@ inline void owner::leave() noexcept
 
     assert(status == DIBS_OK && "the calling thread did not enter this task last");
     static_cast<void>(status);
-    if (!busy)
+    inside = false;
+    if (!telling)
         begin_waiting();
 }
 

@@ -162,7 +162,6 @@ static void on_lost(struct holder *holder, int64_t now)
 /* Whether the front, which beats more often, must have been stopped: then nobody passes on signals. */
 static bool front_is_silent(const struct holder *holder, int64_t now)
 {
-
     return holder->wire >= 0 && !holder->front_paused &&
            now - holder->front_ms >= run_plan.lease_ms - run_plan.grace_ms - run_plan.margin_ms;
 }
@@ -205,7 +204,6 @@ static void end_what_is_left(struct holder *holder, int64_t kill_ms)
 /* Ends what COMMAND has left running, once COMMAND has ended; and goes on to SIGKILL when it is time. */
 static void advance(struct holder *holder, int64_t now)
 {
-
     if (holder->ended && holder->phase == RUNS) {
         holder->phase = LINGERS;
         holder->phase_until_ms = now + (PATIENCE_MS < run_plan.grace_ms ? PATIENCE_MS : run_plan.grace_ms);
@@ -384,7 +382,6 @@ static bool is_over(struct holder *holder, int64_t now)
 /* Shortens the lease once the time of --at-least is over, so that the lock is free soon after a crash. */
 static void shorten(struct holder *holder, int64_t now)
 {
-
     if (holder->shortened || holder->lock.count == 0 || run_plan.at_least_ms <= run_plan.lease_ms ||
         now - holder->start_ms < run_plan.at_least_ms)
         return;

@@ -484,6 +484,26 @@ void a_dropped_guard_gives_up_before_what_waits(dibs::runtime &rt)
     CHECK(dispatches_until(queue, [&] { return later.times == 1; }) && later.status == DIBS_OK);
 }
 
+/* What waits in the task bears that the function acts for the task meanwhile. */
+void what_waits_bears_a_scope(dibs::runtime &rt)
+{
+    dibs::queue queue;
+    dibs::task task(rt), other(rt);
+    told second, third, now;
+
+    task.begin_lock(queue, "acted for", [&](const dibs_completion &, dibs::task_guard guard) {
+        {
+            dibs::task_scope inside(task);
+            CHECK_THROWS(dibs::errc::busy, task.begin_lock(queue, "third", third.function()));
+        }
+        guard.unlock();
+    });
+    task.begin_lock(queue, "second", second.function());
+    CHECK(dispatches_until(queue, [&] { return second.times == 1; }) && second.status == DIBS_OK);
+    CHECK(lock_now(queue, other, "acted for", now));
+    CHECK(third.times == 0);
+}
+
 /* The function of a completion begins more, and waits for it by dispatching. */
 void a_function_dispatches(dibs::runtime &rt)
 {
@@ -835,6 +855,7 @@ int main(int argc, char **argv)
         what_a_function_throws_leaves_dispatch(rt);
         what_is_refused_is_told_after_a_throw(rt);
         a_dropped_guard_gives_up_before_what_waits(rt);
+        what_waits_bears_a_scope(rt);
         a_function_dispatches(rt);
         a_task_ends_inside_its_scope(rt);
         what_is_refused_wakes_its_own_queue(rt);
