@@ -121,6 +121,12 @@ TEST(masters_that_fail_are_no_refusal)
     assert_int_equal(voters[0].quiet, 1);
     begin(7, 7, 7);
     voter_says(1, DIBS__OP_ASK, DIBS_UNAVAILABLE, 0);
+    voter_says(2, DIBS__OP_ASK, DIBS_UNAVAILABLE, 0);
+    voters[1].answer.why = voters[2].answer.why = DIBS__WHY_NO_VOTE;
+    assert_status(DIBS_UNAVAILABLE, ask());
+    assert_string_equal(error.detail, "fewer than 2 of 3 masters may grant locks now: a master said so");
+    begin(7, 7, 7);
+    voter_says(1, DIBS__OP_ASK, DIBS_UNAVAILABLE, 0);
     voter_says(2, DIBS__OP_ASK, DIBS_BUSY, 0);
     assert_status(DIBS_BUSY, ask()); /* two have answered */
     begin(7, 7, 7);

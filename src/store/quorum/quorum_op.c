@@ -164,16 +164,22 @@ static dibs_status note_clock(struct dibs__pending_op *op, bool is_ask, dibs_sta
     return is_ask && distrusted ? doubt_grant(op, error) : status;
 }
 
+/* Whether the member has answered that operation, though perhaps that it grants nothing now. */
+static bool has_replied(const struct dibs__pending_op *op, enum dibs__op_kind kind, dibs_status status)
+{
+    return status != DIBS_UNAVAILABLE || (kind == DIBS__OP_ASK && op->answer.why != DIBS__WHY_UNTOLD);
+}
+
 dibs_status dibs__pending_op_finish(struct dibs__pending_op *op, int64_t deadline, struct dibs__error *error)
 {
-    bool is_ask = op->begun.kind == DIBS__OP_ASK, is_vote = op->begun.kind == DIBS__OP_VOTE;
+    enum dibs__op_kind kind = op->begun.kind;
 
     error->status = DIBS_OK;
     dibs_status status = finish(op, deadline, error);
-    if (status == DIBS_OK && (is_ask || is_vote))
-        status = note_clock(op, is_ask, status, error);
+    if (status == DIBS_OK && (kind == DIBS__OP_ASK || kind == DIBS__OP_VOTE))
+        status = note_clock(op, kind == DIBS__OP_ASK, status, error);
     int64_t now = dibs__quorum_now(op->member->quorum);
-    if (status != DIBS_UNAVAILABLE || (is_ask && op->answer.why != DIBS__WHY_UNTOLD))
+    if (has_replied(op, kind, status))
         note_answer(op, now);
     else
         note_failure(op->member, now);
@@ -215,7 +221,7 @@ static void land(struct dibs__fan_out *fan_out, unsigned i, int64_t deadline)
 
     fan_out->open &= ~((uint32_t)1 << i);
     fan_out->unsent &= ~((uint32_t)1 << i);
-    if (status != DIBS_UNAVAILABLE || (what == DIBS__OP_ASK && op->answer.why != DIBS__WHY_UNTOLD))
+    if (has_replied(op, what, status))
         fan_out->answered |= (uint32_t)1 << i;
     if (status != DIBS_OK && status != DIBS_BUSY && status != DIBS_NOT_HELD)
         dibs__error_keep_worst(fan_out->error, &error);
