@@ -262,6 +262,21 @@ bool dibs__channel_submit(struct dibs__channel *channel, uint64_t serial, const 
     return sent;
 }
 
+bool dibs__channel_say(struct dibs__channel *channel, uint64_t serial, const char *const *words)
+{
+    channel_mutex_lock(&channel->mutex);
+    size_t used = channel->out.used;
+    bool said = dibs__channel_has_link(channel) && channel->serial == serial &&
+                dibs__buffer_command(&channel->out, words, NULL);
+    if (said) {
+        channel->queued += channel->out.used - used;
+        atomic_fetch_add_explicit(channel->endpoint->commands, 1, memory_order_relaxed);
+        dibs__channel_flush(channel, 0);
+    }
+    channel_mutex_unlock(&channel->mutex);
+    return said;
+}
+
 /* ------------------------------------------------------------------- waiting */
 
 /* One step of waiting: the thread reads, or sleeps while another thread reads. */
@@ -388,6 +403,12 @@ DIBS__UNANALYSED dibs_status dibs__channel_wait(struct dibs__channel *channel, s
 
 /* ----------------------------------------------------------------- lifecycle */
 
+/* Makes the bell before a thread listens, which can't do without. False: no descriptor is left. Not analysed: new. */
+DIBS__UNANALYSED static bool make_bell(struct dibs__channel *channel)
+{
+    return channel->has_bell = dibs__wake_init(&channel->bell);
+}
+
 struct dibs__channel *dibs__channel_new(struct dibs__endpoint *endpoint, const struct dibs__channel_hooks *hooks)
 {
     struct dibs__channel *channel = calloc(1, sizeof *channel);
@@ -396,12 +417,16 @@ struct dibs__channel *dibs__channel_new(struct dibs__endpoint *endpoint, const s
         return NULL;
     channel->endpoint = endpoint;
     channel->hooks = *hooks;
-    dibs__connector_init(&channel->connector, endpoint, DIBS__LINK_COMMANDS);
+    dibs__connector_init(&channel->connector, endpoint, hooks->pushed ? DIBS__LINK_SUBSCRIPTIONS : DIBS__LINK_COMMANDS);
     if (dibs__mutex_init(&channel->mutex) != 0)
         goto no_mutex;
     if (dibs__cond_init(&channel->changed) != 0)
         goto no_cond;
+    if (hooks->pushed && !make_bell(channel))
+        goto no_bell;
     return channel;
+no_bell:
+    pthread_cond_destroy(&channel->changed);
 no_cond:
     dibs__mutex_destroy(&channel->mutex);
 no_mutex:
@@ -428,7 +453,8 @@ void dibs__channel_free(struct dibs__channel *channel)
     if (!channel)
         return;
     channel_mutex_lock(&channel->mutex);
-    DIBS__REQUIRE(!channel->reading && !channel->writing && channel->opener != DIBS__OPENER_THREAD);
+    DIBS__REQUIRE(!channel->listeners && !channel->reading && !channel->writing &&
+                  channel->opener != DIBS__OPENER_THREAD);
     dibs__channel_break(channel, &closed);
     channel->broken_by = closed;
     drop_replies(channel);

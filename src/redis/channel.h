@@ -43,8 +43,8 @@ struct dibs__exchange {
 struct dibs__channel_hooks {
     void *context;
 
-    /* A connection was made. again: an earlier one had broken. */
-    void (*opened)(void *context, bool again);
+    /* A connection was made, with that serial. If that is above 1, an earlier one had broken. */
+    void (*opened)(void *context, uint64_t serial);
 
     /*
      * No connection could be made. silent: meanwhile nothing was received from the server on any other connection
@@ -54,6 +54,14 @@ struct dibs__channel_hooks {
 
     /* There is something to do that no thread will do: the scheduler must call dibs__channel_interest again. */
     void (*unattended)(void *context);
+
+    /*
+     * NULL for a channel of commands. Otherwise the connections are subscribed to the endpoint's channel, the scheduler
+     * alone makes them, and this is called for each reply, which is valid during the call. True: it was a message. It
+     * may have been the last one: then the error is filled, and the connection is given up. False: it answers the
+     * oldest command in flight, if there is one.
+     */
+    bool (*pushed)(void *context, uint64_t serial, const redisReply *reply, struct dibs__error *error);
 };
 
 struct dibs__channel;
@@ -73,6 +81,9 @@ void dibs__channel_free(struct dibs__channel *channel);
  */
 unsigned dibs__channel_load(struct dibs__channel *channel);
 bool dibs__channel_is_connected(struct dibs__channel *channel);
+
+/* The serial of the connection; 0: there is none, or it is distrusted. Costs as little. */
+uint64_t dibs__channel_serial(struct dibs__channel *channel);
 
 /* Whether a thread waits for a reply, or did a moment ago. No thread waits for a command that was given up. */
 bool dibs__channel_is_waited_for(struct dibs__channel *channel);
@@ -127,6 +138,22 @@ dibs_status dibs__channel_open(struct dibs__channel *channel, int64_t deadline, 
                                struct dibs__error *error);
 
 /*
+ * As dibs__channel_open, but never connects: waits until the scheduler has. tries: as dibs__channel_need has returned.
+ * Fails when another try has failed, or at the deadline; or at once with DIBS_DENIED if the last try has shown that.
+ */
+dibs_status dibs__channel_await(struct dibs__channel *channel, unsigned tries, int64_t deadline,
+                                struct dibs__link_view *view, struct dibs__error *error);
+
+/*
+ * The connection of that serial counts as lost from now on. The scheduler ends it once it has read what has come.
+ * False: there is no such connection any more.
+ */
+bool dibs__channel_distrust(struct dibs__channel *channel, uint64_t serial);
+
+/* Called by the scheduler when there is no connection: when the next try is due, and when if a call needs it. */
+void dibs__channel_put_off(struct dibs__channel *channel, int64_t next_at, int64_t soonest_at);
+
+/*
  * Sends a command on the connection of that serial. The request must be given to dibs__channel_wait. NULL: nothing was
  * sent, and the error is filled (DIBS_UNAVAILABLE: that connection no longer exists; DIBS_NO_MEMORY).
  *
@@ -173,6 +200,25 @@ dibs_status dibs__channel_wait(struct dibs__channel *channel, struct dibs__reque
 typedef void dibs__reply_fn(void *arg, const redisReply *reply, const struct dibs__error *error);
 bool dibs__channel_submit(struct dibs__channel *channel, uint64_t serial, const struct dibs__command *command,
                           dibs__reply_fn *done, void *arg);
+
+/*
+ * The same for a command that is answered by messages, or by nothing. The words are texts; NULL ends them.
+ */
+bool dibs__channel_say(struct dibs__channel *channel, uint64_t serial, const char *const *words);
+
+/*
+ * Waits until the wait event is woken, which the `pushed` hook may do, but not longer than `until`. Meanwhile the
+ * calling thread may be the one that reads for all, so that a message for it wakes no other thread first. Returns when
+ * the scheduler must have called dibs__channel_interest again; DIBS__NEVER: it need not.
+ */
+int64_t dibs__channel_listen(struct dibs__channel *channel, struct dibs__wait_event *wait_event, int64_t until);
+
+/*
+ * From now on there are messages that no thread in listen waits for. After the last thread has left listen, the
+ * scheduler goes on reading a moment later; without this call, only after a while. Cheap from the second call on.
+ * Returns as dibs__channel_listen does.
+ */
+int64_t dibs__channel_unheard(struct dibs__channel *channel);
 
 /*
  * Corrects what the link of that serial believes of the server's clock, after a reply that told the time: the server's

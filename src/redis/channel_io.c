@@ -70,7 +70,7 @@ void dibs__channel_break(struct dibs__channel *channel, const struct dibs__error
         return;
     uint64_t sent = channel->in_send ? channel->handed_out : channel->handed_out - channel->sending.used;
     channel->broken = true;
-    atomic_store(&channel->standing, false);
+    atomic_store(&channel->standing, 0);
     channel->broken_by = *why;
     dibs__link_shut(channel->link);
     dibs__channel_fail_all(channel, sent);
@@ -226,6 +226,34 @@ static bool parse(struct dibs__link *link, redisReply *replies[REPLIES_AT_ONCE],
     return true;
 }
 
+/* Frees a reply that no request gets. */
+static void drop_reply(struct dibs__channel *channel, redisReply *reply)
+{
+    if (reply->type == REDIS_REPLY_ERROR)
+        atomic_fetch_add_explicit(channel->endpoint->errors, 1, memory_order_relaxed);
+    freeReplyObject(reply);
+}
+
+/*
+ * Shows the replies to the owner, in their order, and keeps those that answer commands: returns their number. The error
+ * is filled if the link must be given up. What comes behind that is dropped.
+ */
+static size_t pass_on_messages(struct dibs__channel *channel, const struct dibs__link *link, redisReply **replies,
+                               size_t count, struct dibs__error *error) DIBS__REQUIRES(reading_role)
+{
+    const struct dibs__channel_hooks *hooks = &channel->hooks;
+    size_t kept = 0;
+
+    error->status = DIBS_OK;
+    for (size_t i = 0; i < count; i++) {
+        if (error->status == DIBS_OK && !hooks->pushed(hooks->context, link->view.serial, replies[i], error))
+            replies[kept++] = replies[i];
+        else
+            drop_reply(channel, replies[i]);
+    }
+    return kept;
+}
+
 /* Hands the replies to their requests. False: there are more replies than requests. */
 static bool hand_out(struct dibs__channel *channel, redisReply **replies, size_t count) DIBS__REQUIRES(channel_mutex)
 {
@@ -235,7 +263,7 @@ static bool hand_out(struct dibs__channel *channel, redisReply **replies, size_t
         dibs__channel_answer(channel, replies[i]);
     bool all = i == count;
     for (; i < count; i++)
-        freeReplyObject(replies[i]);
+        drop_reply(channel, replies[i]);
     return all;
 }
 
@@ -315,21 +343,20 @@ static bool take_replies(struct dibs__channel *channel, struct dibs__link *link)
     DIBS__REQUIRES(reading_role)
 {
     redisReply *replies[REPLIES_AT_ONCE];
-    struct dibs__error garbage;
+    struct dibs__error garbage, refused = {DIBS_OK, ""};
     bool of_replica = false;
 
     for (;;) {
-        size_t count;
+        size_t count, answers;
         bool good = parse(link, replies, &count, &of_replica, &garbage);
+        answers = channel->hooks.pushed ? pass_on_messages(channel, link, replies, count, &refused) : count;
         channel_mutex_lock(&channel->mutex);
-        if (!hand_out(channel, replies, count) && !channel->broken) {
-            good = false;
-            dibs__error_set(&garbage, DIBS_STORE_ERROR, "%s sent a reply that nobody asked for",
+        if (!hand_out(channel, replies, answers) && !channel->broken && !channel->hooks.pushed)
+            dibs__error_set(&refused, DIBS_STORE_ERROR, "%s sent a reply that nobody asked for",
                             channel->endpoint->url.shown);
-        }
-        if (!good)
-            dibs__channel_break(channel, &garbage);
-        if (!good || count < REPLIES_AT_ONCE)
+        if (!good || refused.status != DIBS_OK)
+            dibs__channel_break(channel, refused.status != DIBS_OK ? &refused : &garbage);
+        if (!good || refused.status != DIBS_OK || count < REPLIES_AT_ONCE)
             break;
         dibs__channel_unlock_quietly(channel);
     }
@@ -347,7 +374,7 @@ static void read_in(struct dibs__channel *channel, const struct dibs__request *o
     dibs__channel_unlock_quietly(channel);
     long received = deadline > 0 ? receive_by(channel, link, dibs__channel_spin(channel, own), deadline, &error)
                                  : take(channel, link, &error);
-    if (received != 0)
+    if (received != 0 || channel->hooks.pushed) /* messages may have been received with the greeting */
         demoted = take_replies(channel, link);
     else
         channel_mutex_lock(&channel->mutex);
@@ -378,6 +405,10 @@ void dibs__channel_pass_reading_on(struct dibs__channel *channel)
 
     channel_mutex_held(&channel->mutex);
     DIBS__REQUIRE(!channel->reading);
+    if (channel->listeners) {
+        dibs__sleeper_wake(&channel->listeners->wait_event->sleeper);
+        return;
+    }
     for (unsigned seen = 0; request && !next && !(is_left && seen >= NEWEST); seen++) {
         if (request->waited_for && !request->away)
             next = request;

@@ -12,7 +12,12 @@ unsigned dibs__channel_load(struct dibs__channel *channel)
 
 bool dibs__channel_is_connected(struct dibs__channel *channel)
 {
-    return atomic_load_explicit(&channel->standing, memory_order_relaxed);
+    return atomic_load_explicit(&channel->standing, memory_order_relaxed) != 0;
+}
+
+uint64_t dibs__channel_serial(struct dibs__channel *channel)
+{
+    return atomic_load_explicit(&channel->standing, memory_order_acquire);
 }
 
 bool dibs__channel_is_waited_for(struct dibs__channel *channel)
@@ -45,6 +50,18 @@ bool dibs__channel_view(struct dibs__channel *channel, struct dibs__link_view *v
         *view = channel->link->view;
     channel_mutex_unlock(&channel->mutex);
     return connected;
+}
+
+bool dibs__channel_distrust(struct dibs__channel *channel, uint64_t serial)
+{
+    channel_mutex_lock(&channel->mutex);
+    bool stands = serial != 0 && atomic_load(&channel->standing) == serial;
+    if (stands) {
+        atomic_store(&channel->standing, 0);
+        channel->tells = true;
+    }
+    dibs__channel_unlock(channel);
+    return stands;
 }
 
 void dibs__channel_want(struct dibs__channel *channel)
@@ -83,7 +100,7 @@ static void take_opening(struct dibs__channel *channel, enum dibs__opener opener
 static void end_try(struct dibs__channel *channel, const struct dibs__error *error) DIBS__REQUIRES(channel_mutex)
 {
     struct dibs__link *link = dibs__connector_take(&channel->connector);
-    bool again = channel->serial > 0, silent = replies_received(channel) == channel->received_before;
+    bool silent = replies_received(channel) == channel->received_before;
 
     DIBS__REQUIRE(!channel->link && channel->opener != DIBS__OPENER_NOBODY);
     channel->opener = DIBS__OPENER_NOBODY;
@@ -91,12 +108,12 @@ static void end_try(struct dibs__channel *channel, const struct dibs__error *err
     atomic_store(&channel->connector.wanted, false);
     atomic_store(&channel->connector.needed, false);
     if (link) {
-        if (again && !link->ended_before)
+        if (channel->serial > 0 && !link->ended_before)
             channel->unended = channel->serial;
         channel->link = link;
-        atomic_store(&channel->standing, true);
         link->view.serial = ++channel->serial;
         link->view.unended = channel->unended;
+        atomic_store(&channel->standing, channel->serial);
         channel->open_error.status = DIBS_OK;
     } else {
         channel->open_error = *error;
@@ -104,9 +121,12 @@ static void end_try(struct dibs__channel *channel, const struct dibs__error *err
     pthread_cond_broadcast(&channel->changed);
     for (struct dibs__wait *wait = channel->waits; wait; wait = wait->links.next)
         dibs__wait_event_wake(wait->wait_event);
+    uint64_t serial = channel->serial;
+    if (link && channel->hooks.pushed) /* messages may have come behind the last answer to the greeting */
+        dibs__channel_read(channel, NULL, 0);
     channel_mutex_unlock(&channel->mutex);
     if (link)
-        channel->hooks.opened(channel->hooks.context, again);
+        channel->hooks.opened(channel->hooks.context, serial);
     else
         channel->hooks.failed(channel->hooks.context, error, silent);
     channel_mutex_lock(&channel->mutex);
@@ -231,32 +251,55 @@ static dibs_status end_late(const struct dibs__channel *channel, struct dibs__er
     return error->status;
 }
 
-/* Makes a link unless there is one, or waits for another thread that makes it. */
-dibs_status dibs__channel_open(struct dibs__channel *channel, int64_t deadline, struct dibs__link_view *view,
-                               struct dibs__error *error)
+/* A thread may make the next link, or go on with the try that was begun for it. */
+static bool may_open(const struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
 {
-    dibs_status status = DIBS_OK;
+    bool is_free = channel->opener == DIBS__OPENER_NOBODY || channel->opener == DIBS__OPENER_NEXT;
 
-    channel_mutex_lock(&channel->mutex);
-    unsigned seen = channel->tries;
-    while (status == DIBS_OK && !dibs__channel_has_link(channel)) {
-        bool failed = seen != channel->tries && channel->open_error.status != DIBS_OK;
+    return !channel->hooks.pushed && !channel->link && is_free;
+}
+
+/* Makes a link unless there is one, or waits for whoever makes it. seen: number of tries whose ends don't count. */
+static dibs_status await_link(struct dibs__channel *channel, unsigned seen, int64_t deadline, struct dibs__error *error)
+    DIBS__REQUIRES(channel_mutex)
+{
+    const struct dibs__error *last = &channel->open_error;
+
+    while (atomic_load(&channel->standing) == 0) {
+        bool failed = last->status != DIBS_OK && seen != channel->tries;
         seen = channel->tries;
-        if (failed) {
-            *error = channel->open_error;
-            status = error->status;
-        } else if (dibs__now(channel->endpoint->clock) >= deadline) {
-            status = end_late(channel, error);
-        } else if (!channel->link && (channel->opener == DIBS__OPENER_NOBODY || channel->opener == DIBS__OPENER_NEXT)) {
-            open_link(channel, deadline);
-        } else {
-            channel->endpoint->clock->wait(channel->endpoint->clock, &channel->changed, &channel->mutex, deadline);
+        if (failed || (last->status == DIBS_DENIED && channel->hooks.pushed)) {
+            *error = *last;
+            return error->status;
         }
+        if (dibs__now(channel->endpoint->clock) >= deadline)
+            return end_late(channel, error);
+        if (may_open(channel))
+            open_link(channel, deadline);
+        else
+            channel->endpoint->clock->wait(channel->endpoint->clock, &channel->changed, &channel->mutex, deadline);
     }
+    return DIBS_OK;
+}
+
+dibs_status dibs__channel_await(struct dibs__channel *channel, unsigned tries, int64_t deadline,
+                                struct dibs__link_view *view, struct dibs__error *error)
+{
+    channel_mutex_lock(&channel->mutex);
+    dibs_status status = await_link(channel, tries, deadline, error);
     if (status == DIBS_OK)
         *view = channel->link->view;
     dibs__channel_unlock(channel);
     return status;
+}
+
+dibs_status dibs__channel_open(struct dibs__channel *channel, int64_t deadline, struct dibs__link_view *view,
+                               struct dibs__error *error)
+{
+    channel_mutex_lock(&channel->mutex);
+    unsigned tries = channel->tries;
+    channel_mutex_unlock(&channel->mutex);
+    return dibs__channel_await(channel, tries, deadline, view, error);
 }
 
 unsigned dibs__channel_need(struct dibs__channel *channel)
@@ -337,12 +380,21 @@ static bool is_ours_to_open(const struct dibs__channel *channel) DIBS__REQUIRES(
     return !channel->link && channel->opener < DIBS__OPENER_NEXT;
 }
 
-/* What the scheduler does on a link: it reads if no thread has a role, and writes if no thread has the writing role. */
-static short wants(const struct dibs__channel *channel, bool keep_open) DIBS__REQUIRES(channel_mutex)
+/*
+ * What the scheduler does on a link: it reads if no thread has a role or is about to listen, and writes if no thread
+ * has the writing role.
+ */
+static short wants(struct dibs__channel *channel, bool keep_open, int64_t *deadline) DIBS__REQUIRES(channel_mutex)
 {
+    bool reads = !channel->reading && !channel->writing && !channel->listeners && (channel->first || keep_open);
     short want = 0;
 
-    if (!channel->reading && !channel->writing && (channel->first || keep_open))
+    if (reads && dibs__now(channel->endpoint->clock) < channel->quiet_until) {
+        *deadline = dibs__earlier(*deadline, channel->quiet_until);
+        reads = false;
+    }
+    channel->polled = reads;
+    if (reads)
         want |= POLLIN;
     if (!channel->writing && dibs__channel_has_unsent(channel))
         want |= POLLOUT;
@@ -369,7 +421,7 @@ struct pollfd dibs__channel_interest(struct dibs__channel *channel, bool keep_op
 
     channel_mutex_lock(&channel->mutex);
     if (dibs__channel_has_link(channel)) {
-        short want = wants(channel, keep_open);
+        short want = wants(channel, keep_open, deadline);
         if (channel->first)
             *deadline = dibs__earlier(*deadline, next_look(channel));
         if (want)
@@ -383,6 +435,11 @@ struct pollfd dibs__channel_interest(struct dibs__channel *channel, bool keep_op
     return fd;
 }
 
+static bool is_distrusted(const struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
+{
+    return dibs__channel_has_link(channel) && atomic_load(&channel->standing) == 0;
+}
+
 /* Requires a link that is not broken. True: it was given up, because the server has been replaced by another. */
 static bool give_up_if_outdated(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
 {
@@ -393,6 +450,16 @@ static bool give_up_if_outdated(struct dibs__channel *channel) DIBS__REQUIRES(ch
     dibs__link_outdated(channel->link, &why);
     dibs__channel_break(channel, &why);
     return true;
+}
+
+static void give_up_if_distrusted(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
+{
+    struct dibs__error why;
+
+    if (!is_distrusted(channel))
+        return;
+    dibs__error_set(&why, DIBS_UNAVAILABLE, "%s does not know the subscription", channel->endpoint->url.shown);
+    dibs__channel_break(channel, &why);
 }
 
 static bool is_overdue(const struct dibs__channel *channel, int64_t now) DIBS__REQUIRES(channel_mutex)
@@ -410,8 +477,9 @@ static void go_on_with_link(struct dibs__channel *channel, short ready, int64_t 
         return;
     dibs__channel_flush(channel, 0);
     if (dibs__channel_has_link(channel) && !channel->reading && !channel->writing &&
-        dibs__link_may_receive(channel->link, ready))
+        (dibs__link_may_receive(channel->link, ready) || is_distrusted(channel)))
         dibs__channel_read(channel, NULL, 0);
+    give_up_if_distrusted(channel);
     while (is_overdue(channel, now) && dibs__channel_has_something(channel)) {
         if (channel->reading) /* that thread will hand out the reply in a moment, or tell the scheduler */
             return;
@@ -424,6 +492,7 @@ static void go_on_with_link(struct dibs__channel *channel, short ready, int64_t 
 void dibs__channel_attend(struct dibs__channel *channel, bool keep_open, short ready, int64_t now)
 {
     channel_mutex_lock(&channel->mutex);
+    channel->polled = false;
     if (dibs__channel_has_link(channel))
         go_on_with_link(channel, ready, now);
     else if (is_ours_to_open(channel))
@@ -440,4 +509,10 @@ void dibs__channel_hurry(struct dibs__channel *channel)
             channel)) /* if there is a link and it breaks at once, the next one is not made at once */
         channel->connector.next_at = 0;
     channel_mutex_unlock(&channel->mutex);
+}
+
+void dibs__channel_put_off(struct dibs__channel *channel, int64_t next_at, int64_t soonest_at)
+{
+    channel->connector.next_at = next_at;
+    channel->connector.soonest_at = soonest_at;
 }

@@ -3,7 +3,7 @@
  *
  *     channel.c       requests: sending them, those in flight, waiting for their replies
  *     channel_io.c    the writing and the reading role, and the end of a link
- *     channel_wait.c  waiting for replies of several channels at the same time
+ *     channel_wait.c  waiting for replies of several channels at the same time, and for messages
  *     channel_link.c  what is known of the link, making the next one, and what the scheduler's event loop calls
  *
  * Lock discipline
@@ -39,6 +39,12 @@
  * - A thread whose time is over while another thread reads sleeps on `changed` until what that thread has taken off the
  *   socket is handed out, for at most HANDED_OUT_MS; or, if the bytes still lie in the socket, for DIBS__LOOK_AGAIN_MS.
  *   If the link would be given up, the thread repeats this while there is something to read, for LAST_LOOK_MS.
+ * - A thread in listen waits for messages until its wait event is woken, or its deadline. It takes the reading role if
+ *   nobody has it, and reads in poll(2). Otherwise it sleeps by its wait event, until it must read. A reader that
+ *   leaves has the thread read that has listened longest. If no other listens, nobody reads until `quiet_until`,
+ *   because most likely another thread will listen soon; then the scheduler does. That time is short if some messages
+ *   are for no thread in listen (`unheard`). A thread that takes the role while the scheduler may be in poll(2) on the
+ *   link (`polled`) has the scheduler told.
  * - A thread that needs a link sleeps on `changed` until there is a link, or a try that it waited for failed, or its
  *   deadline.
  *
@@ -78,6 +84,12 @@ struct dibs__request {
     void *arg;               /* read-only once sent; argument of done_fn */
 };
 
+/* A thread in listen. It is on the thread's stack. */
+struct dibs__listening {
+    DIBS__LINKS(struct dibs__listening) links DIBS__GUARDED_BY(channel_mutex);
+    struct dibs__wait_event *wait_event; /* read-only */
+};
+
 #define DIBS__WOKEN_MAX 66 /* threads that must be woken once the mutex is unlocked */
 
 /* The owner of the opening role. */
@@ -98,10 +110,13 @@ struct dibs__channel {
     bool reading DIBS__GUARDED_BY(channel_mutex);            /* a thread has the reading role */
     bool writing DIBS__GUARDED_BY(channel_mutex);            /* a thread has the writing role */
     int64_t no_yield_until DIBS__GUARDED_BY(channel_mutex);  /* until then, a writer lets no others run first */
-    bool in_send DIBS__GUARDED_BY(channel_mutex);            /* any part of `sending` may have been sent by now */
-    unsigned looking DIBS__GUARDED_BY(channel_mutex);        /* threads that wait for the end of a round of reading */
-    uint64_t serial DIBS__GUARDED_BY(channel_mutex);         /* of the link, or of the last one if there is none */
-    uint64_t unended DIBS__GUARDED_BY(channel_mutex);        /* of the newest link whose end is not proven; 0: none */
+    bool polled DIBS__GUARDED_BY(channel_mutex);             /* the scheduler may be in poll(2) to read the link */
+    int64_t quiet_until DIBS__GUARDED_BY(channel_mutex);     /* until then, the scheduler does not read */
+    struct dibs__listening *listeners DIBS__GUARDED_BY(channel_mutex); /* in the order in which they came */
+    bool in_send DIBS__GUARDED_BY(channel_mutex);     /* any part of `sending` may have been sent by now */
+    unsigned looking DIBS__GUARDED_BY(channel_mutex); /* threads that wait for the end of a round of reading */
+    uint64_t serial DIBS__GUARDED_BY(channel_mutex);  /* of the link, or of the last one if there is none */
+    uint64_t unended DIBS__GUARDED_BY(channel_mutex); /* of the newest link whose end is not proven; 0: none */
     struct dibs__error broken_by DIBS__GUARDED_BY(channel_mutex);  /* why the last link broke; requests fail by it */
     struct dibs__error open_error DIBS__GUARDED_BY(channel_mutex); /* error of the last try; DIBS_OK: it made a link */
     unsigned tries DIBS__GUARDED_BY(channel_mutex);                /* number of tries that have ended */
@@ -122,9 +137,11 @@ struct dibs__channel {
     size_t woken_count DIBS__GUARDED_BY(channel_mutex);
     _Atomic(struct dibs__request *) unused; /* atomic; put there without the mutex, and taken under mutex */
 
-    atomic_uint in_flight;  /* atomic; changed under mutex; number of requests in flight */
-    atomic_uint unattended; /* atomic; changed under mutex; number of those that no thread waits for */
-    atomic_bool standing;   /* atomic; changed under mutex; there is a link, and it is not broken */
+    atomic_uint in_flight;         /* atomic; changed under mutex; number of requests in flight */
+    atomic_uint unattended;        /* atomic; changed under mutex; number of those that no thread waits for */
+    atomic_bool unheard;           /* atomic; set under mutex, for good; some messages are for no thread in listen */
+    atomic_uint_fast64_t standing; /* atomic; changed under mutex; serial of the link, if that is not broken and not
+                                      distrusted; 0: there is none */
     struct dibs__wake bell DIBS__GUARDED_BY(channel_mutex); /* if has_bell; ends the poll(2) of a reading thread */
     bool has_bell DIBS__GUARDED_BY(channel_mutex);
     atomic_uint takes; /* atomic; the reading role's; odd from before each receive until what it took is handed out */

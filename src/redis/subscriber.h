@@ -11,7 +11,7 @@
 #define DIBS_REDIS_SUBSCRIBER_H
 
 #include "base/wait_event.h"
-#include "redis/connector.h"
+#include "redis/endpoint.h"
 #include "redis/slot.h"
 
 /* Called with no lock of the subscriber held, and by the scheduler's thread unless noted otherwise. */

@@ -164,13 +164,13 @@ static bool is_slot_channel(const struct dibs__subscriber *subscriber, const red
     return strlen(expected) == (size_t)channel->len && memcmp(expected, channel->str, (size_t)channel->len) == 0;
 }
 
-static void take_confirmation(struct dibs__subscriber *subscriber, unsigned number)
+static void take_confirmation(struct dibs__subscriber *subscriber, uint64_t link, unsigned number)
 {
     struct dibs__slots *slots = &subscriber->slots;
 
     subscriber_mutex_lock(&subscriber->mutex);
     struct dibs__slot *slot = find(slots, number);
-    if (slot && (slot->state == DIBS__SLOT_ASKED || slot->state == DIBS__SLOT_DUE)) {
+    if (slot && link == slots->link && (slot->state == DIBS__SLOT_ASKED || slot->state == DIBS__SLOT_DUE)) {
         slot->state = DIBS__SLOT_STANDS;
         slot->serial = ++slots->last_serial;
         act_by(slots, slot->kept_until);
@@ -180,19 +180,19 @@ static void take_confirmation(struct dibs__subscriber *subscriber, unsigned numb
 
 /* The server ended the subscription because the slot moved, or it became a replica; or it ended an earlier one as
  * asked. */
-static void take_end(struct dibs__subscriber *subscriber, unsigned number, int64_t now)
+static void take_end(struct dibs__subscriber *subscriber, uint64_t link, unsigned number, int64_t now)
 {
     struct dibs__slots *slots = &subscriber->slots;
 
     subscriber_mutex_lock(&subscriber->mutex);
     struct dibs__slot *slot = find(slots, number);
-    bool lost = slot && slot->state == DIBS__SLOT_STANDS && lose(slots, slot, now);
+    bool lost = slot && link == slots->link && slot->state == DIBS__SLOT_STANDS && lose(slots, slot, now);
     subscriber_mutex_unlock(&subscriber->mutex);
     if (lost)
         tell_of_loss(subscriber);
 }
 
-bool dibs__slots_take(struct dibs__subscriber *subscriber, const redisReply *reply, int64_t now)
+bool dibs__slots_take(struct dibs__subscriber *subscriber, uint64_t link, const redisReply *reply, int64_t now)
 {
     unsigned slot;
 
@@ -202,12 +202,12 @@ bool dibs__slots_take(struct dibs__subscriber *subscriber, const redisReply *rep
     const char *event = reply->element[0]->str;
     const redisReply *body = reply->element[2];
     if (strcmp(event, "smessage") == 0 && body->type == REDIS_REPLY_STRING) {
-        dibs__subscriber_confirm(subscriber, subscriber->last_serial);
+        dibs__subscriber_confirm(subscriber, link);
         subscriber->hooks.message(subscriber->hooks.context, body->str, (size_t)body->len);
     } else if (strcmp(event, "ssubscribe") == 0) {
-        take_confirmation(subscriber, slot);
+        take_confirmation(subscriber, link, slot);
     } else if (strcmp(event, "sunsubscribe") == 0) {
-        take_end(subscriber, slot, now);
+        take_end(subscriber, link, slot, now);
     }
     return true;
 }
@@ -224,9 +224,9 @@ bool dibs__slots_explain(const struct dibs__subscriber *subscriber, const redisR
 
 /* --------------------------------------------------------------- what is sent */
 
-/* *done: the slot must be forgotten. */
-static dibs_status act(struct dibs__subscriber *subscriber, struct dibs__slot *slot, int64_t now, bool *done,
-                       struct dibs__error *error) DIBS__REQUIRES(subscriber_mutex)
+/* *done: the slot must be forgotten. False: no memory. */
+static bool act(struct dibs__subscriber *subscriber, struct dibs__slot *slot, int64_t now, bool *done)
+    DIBS__REQUIRES(subscriber_mutex)
 {
     bool kept = now < slot->kept_until, leaves = slot->state == DIBS__SLOT_STANDS && !kept;
     char channel[DIBS__SLOT_CHANNEL_MAX];
@@ -235,12 +235,13 @@ static dibs_status act(struct dibs__subscriber *subscriber, struct dibs__slot *s
         lose(&subscriber->slots, slot, now);
     *done = leaves || (slot->state == DIBS__SLOT_DUE && !kept);
     if (!leaves && (slot->state != DIBS__SLOT_DUE || *done || now < slot->act_at))
-        return DIBS_OK;
+        return true;
     slot->state = DIBS__SLOT_ASKED;
     slot->act_at = dibs__after_ms(now, ANSWER_MS);
     atomic_store(&subscriber->slots.asked, true);
     dibs__subscriber_slot_channel(subscriber, slot->number, channel);
-    return dibs__subscriber_write(subscriber, leaves ? "SUNSUBSCRIBE" : "SSUBSCRIBE", channel, error);
+    const char *const words[] = {leaves ? "SUNSUBSCRIBE" : "SSUBSCRIBE", channel, NULL};
+    return dibs__channel_say(subscriber->channel, subscriber->slots.link, words);
 }
 
 static int64_t next_act(const struct dibs__slot *slot) DIBS__REQUIRES(subscriber_mutex)
@@ -251,20 +252,19 @@ static int64_t next_act(const struct dibs__slot *slot) DIBS__REQUIRES(subscriber
     return at_its_end ? slot->kept_until : slot->act_at;
 }
 
-dibs_status dibs__slots_ask(struct dibs__subscriber *subscriber, int64_t now, struct dibs__error *error)
+bool dibs__slots_ask(struct dibs__subscriber *subscriber, int64_t now)
 {
     struct dibs__slots *slots = &subscriber->slots;
-    dibs_status status = DIBS_OK;
+    bool good = true;
 
     if (now < atomic_load(&slots->due))
-        return DIBS_OK;
+        return true;
     subscriber_mutex_lock(&subscriber->mutex);
     atomic_store(&slots->due, DIBS__NEVER);
     for (size_t i = 0; i < DIBS__SLOT_BUCKETS; i++) {
         for (struct dibs__slot **at = &slots->buckets[i], *slot; (slot = *at);) {
             bool done = false;
-            if (status == DIBS_OK)
-                status = act(subscriber, slot, now, &done, error);
+            good = good && act(subscriber, slot, now, &done);
             if (done) {
                 *at = slot->next;
                 free(slot);
@@ -276,7 +276,7 @@ dibs_status dibs__slots_ask(struct dibs__subscriber *subscriber, int64_t now, st
         }
     }
     subscriber_mutex_unlock(&subscriber->mutex);
-    return status;
+    return good;
 }
 
 void dibs__slots_drop(struct dibs__subscriber *subscriber)
@@ -284,6 +284,7 @@ void dibs__slots_drop(struct dibs__subscriber *subscriber)
     struct dibs__slots *slots = &subscriber->slots;
 
     subscriber_mutex_lock(&subscriber->mutex);
+    slots->link = 0;
     for (size_t i = 0; i < DIBS__SLOT_BUCKETS; i++) {
         for (struct dibs__slot *slot = slots->buckets[i]; slot; slot = slot->next) {
             slot->serial = 0;

@@ -218,7 +218,7 @@ static void *open_in_time(void *arg)
 TEST_ON(a_call_waits_while_a_broken_connection_is_in_use, struct rig *r)
 {
     struct gate gate = {.clock = {gated_now, gated_wait, gated_poll}};
-    const struct dibs__channel_hooks hooks = {r, on_opened, on_failed, on_unattended};
+    const struct dibs__channel_hooks hooks = {r, on_opened, on_failed, on_unattended, NULL};
     int64_t deadline = dibs__after_ms(dibs__now(&dibs__system_clock), LIMIT_MS);
     struct dibs__link_view view;
     struct dibs__error error;

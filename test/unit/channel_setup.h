@@ -33,13 +33,13 @@ static inline void ask_back(struct rig *r)
     dibs__channel_view(r->channel, &view);
 }
 
-static inline void on_opened(void *context, bool again)
+static inline void on_opened(void *context, uint64_t serial)
 {
     struct rig *r = context;
 
     ask_back(r);
     r->opened++;
-    r->reopened += again;
+    r->reopened += serial > 1;
 }
 
 static inline void on_failed(void *context, const struct dibs__error *error, bool silent)
@@ -61,7 +61,7 @@ static inline void on_unattended(void *context)
 
 static inline void rig_open(struct rig *r)
 {
-    const struct dibs__channel_hooks hooks = {r, on_opened, on_failed, on_unattended};
+    const struct dibs__channel_hooks hooks = {r, on_opened, on_failed, on_unattended, NULL};
 
     memset(r, 0, sizeof *r);
     r->fake = fake_redis_start(false);

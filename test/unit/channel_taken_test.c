@@ -159,7 +159,7 @@ static int poll_and_hold(const struct dibs__clock *clock, struct pollfd *fds, nf
 TEST_ON(the_scheduler_pauses_while_a_reader_has_lost_the_processor, struct rig *r)
 {
     const struct dibs__clock held = {.now = now_of_rig, .poll = poll_and_hold};
-    const struct dibs__channel_hooks hooks = {r, on_opened, on_failed, on_unattended};
+    const struct dibs__channel_hooks hooks = {r, on_opened, on_failed, on_unattended, NULL};
     int64_t deadline;
 
     rig_clock = &r->clock.clock;

@@ -1,4 +1,5 @@
 /* How a quorum hears its members, and what it counts as heard from them. */
+#include "redis/channel_parts.h"
 #include "redis/subscriber_parts.h"
 #include "store/quorum/quorum_parts.h"
 #include "store/redis/redis_store.h"
@@ -24,7 +25,7 @@ TEST(every_member_is_told_that_somebody_waits_unheard)
     seat.store->ops->listen(seat.store, "a", NULL, 0);
     for (size_t i = 0; i < MEMBERS; i++) {
         const struct dibs__redis_store *member = dibs__redis_of(dibs__quorum_of(seat.store)->members[i].store);
-        assert_true(atomic_load(&member->subscriber->unheard));
+        assert_true(atomic_load(&member->subscriber->channel->unheard));
     }
     seat_close(&seat);
     for (size_t i = 0; i < MEMBERS; i++)

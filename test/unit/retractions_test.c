@@ -25,7 +25,7 @@ struct rig {
     atomic_uint wakes;
 };
 
-static void on_opened(void *context, bool again)
+static void on_opened(void *context, uint64_t serial)
 {
 }
 
@@ -63,7 +63,7 @@ static int setup(void **state)
 {
     static struct rig rig;
     struct rig *r = &rig;
-    const struct dibs__channel_hooks hooks = {r, on_opened, on_failed, on_unattended};
+    const struct dibs__channel_hooks hooks = {r, on_opened, on_failed, on_unattended, NULL};
 
     memset(r, 0, sizeof *r);
     r->fake = fake_redis_start(false);

@@ -1,4 +1,5 @@
 /* Threads that wait for messages: one reads for all, and passes the reading on. */
+#include "redis/channel_parts.h"
 #include "redis/subscriber_parts.h"
 #include "unit/subscriber_setup.h"
 
@@ -62,22 +63,37 @@ static void *run_listener(void *arg)
     return NULL;
 }
 
-static enum dibs__role_holder role_holder_of(struct rig *r)
+/* Who has the reading role, or takes it next. */
+enum reader {
+    SCHEDULER, /* as soon as it is called */
+    POLL,      /* the scheduler, once its poll(2) has returned */
+    THREAD,    /* one that listens */
+    NOBODY,    /* for a while */
+};
+
+static enum reader reader_of(struct rig *r)
 {
-    subscriber_mutex_lock(&r->subscriber->mutex);
-    enum dibs__role_holder role_holder = r->subscriber->role_holder;
-    subscriber_mutex_unlock(&r->subscriber->mutex);
-    return role_holder;
+    struct dibs__channel *channel = r->subscriber->channel;
+    int64_t now = moved_clock_now(&r->clock), deadline = DIBS__NEVER;
+
+    dibs__subscriber_interest(r->subscriber, &deadline);
+    channel_mutex_lock(&channel->mutex);
+    bool reading = channel->reading, polled = channel->polled, quiet = channel->link && now < channel->quiet_until;
+    channel_mutex_unlock(&channel->mutex);
+    return reading ? THREAD : polled ? POLL : quiet ? NOBODY : SCHEDULER;
 }
 
+/* The threads that listen without reading. */
 static unsigned listed(struct rig *r)
 {
+    struct dibs__channel *channel = r->subscriber->channel;
     unsigned count = 0;
 
-    subscriber_mutex_lock(&r->subscriber->mutex);
-    for (struct dibs__listening *at = r->subscriber->first; at; at = at->links.next)
+    channel_mutex_lock(&channel->mutex);
+    for (struct dibs__listening *at = channel->listeners; at; at = at->links.next)
         count++;
-    subscriber_mutex_unlock(&r->subscriber->mutex);
+    count -= channel->reading && count > 0;
+    channel_mutex_unlock(&channel->mutex);
     return count;
 }
 
@@ -102,10 +118,10 @@ static void begin_rounds(struct rig *r, unsigned number, int64_t until, unsigned
 static void listen_in_thread(struct rig *r, unsigned number, int64_t until)
 {
     unsigned before = listed(r);
-    bool first = role_holder_of(r) == DIBS__ROLE_HOLDER_POLL || role_holder_of(r) == DIBS__ROLE_HOLDER_NOBODY;
+    bool first = reader_of(r) == POLL || reader_of(r) == NOBODY;
 
     begin_rounds(r, number, until, 1);
-    AWAIT(first ? role_holder_of(r) == DIBS__ROLE_HOLDER_THREAD : listed(r) == before + 1);
+    AWAIT(first ? reader_of(r) == THREAD : listed(r) == before + 1);
 }
 
 static void join(unsigned number)
@@ -154,7 +170,7 @@ TEST_ON(a_listening_thread_reads_without_the_scheduler, struct rig *r)
 {
     unsigned woken = r->woken;
 
-    assert_int_equal(role_holder_of(r), DIBS__ROLE_HOLDER_POLL);
+    assert_int_equal(reader_of(r), POLL);
     listen_in_thread(r, 0, DIBS__NEVER);
     AWAIT(r->woken == woken + 1); /* so that the scheduler polls for the link no more */
     assert_false(polls_for_it(r));
@@ -169,7 +185,7 @@ TEST_ON(a_message_for_another_wakes_that_one_alone, struct rig *r)
         listen_in_thread(r, i, DIBS__NEVER);
     send_to(r, 2);
     expect_told(2);
-    assert_int_equal(listed(r), 1);
+    AWAIT(listed(r) == 1);
     assert_false(listeners[0].done);
     assert_false(listeners[1].done);
     send_to(r, 1);
@@ -183,12 +199,12 @@ TEST_ON(the_reading_role_goes_to_the_longest_waiter, struct rig *r)
     for (unsigned i = 0; i < CROWD; i++)
         listen_in_thread(r, i, DIBS__NEVER);
     for (unsigned i = 0; i < CROWD; i++) {
-        assert_int_equal(role_holder_of(r), DIBS__ROLE_HOLDER_THREAD);
+        AWAIT(reader_of(r) == THREAD);
         send_to(r, i);
         expect_told(i);
-        assert_int_equal(listed(r), i + 1 < CROWD ? CROWD - i - 2 : 0);
+        AWAIT(listed(r) == (i + 1 < CROWD ? CROWD - i - 2 : 0));
     }
-    assert_int_equal(role_holder_of(r), DIBS__ROLE_HOLDER_NOBODY);
+    assert_int_equal(reader_of(r), NOBODY);
 }
 
 TEST_ON(a_reader_whose_time_is_over_passes_the_role_on, struct rig *r)
@@ -208,7 +224,7 @@ TEST_ON(a_listed_thread_leaves_at_its_deadline, struct rig *r)
         listen_in_thread(r, i, i == 1 ? after(r, 100) : DIBS__NEVER);
     moved_clock_advance(&r->clock, MS(100));
     join(1);
-    assert_int_equal(listed(r), 1);
+    AWAIT(listed(r) == 1);
     send_to(r, 0);
     expect_told(0);
     send_to(r, 2);
@@ -224,7 +240,7 @@ TEST_ON(a_listener_woken_by_another_thread_returns, struct rig *r)
     expect_told(1);
     tell(0);
     expect_told(0);
-    assert_int_equal(role_holder_of(r), DIBS__ROLE_HOLDER_NOBODY);
+    assert_int_equal(reader_of(r), NOBODY);
 }
 
 TEST_ON(the_scheduler_reads_after_nobody_has_for_a_while, struct rig *r)
@@ -242,23 +258,23 @@ TEST_ON(the_scheduler_reads_after_nobody_has_for_a_while, struct rig *r)
     expect_told(1);
     moved_clock_advance(&r->clock, MS(IDLE_MS) - 1);
     attend(r);
-    assert_int_equal(role_holder_of(r), DIBS__ROLE_HOLDER_NOBODY);
+    assert_int_equal(reader_of(r), NOBODY);
     moved_clock_advance(&r->clock, 1);
     attend(r);
-    assert_int_equal(role_holder_of(r), DIBS__ROLE_HOLDER_POLL);
+    assert_int_equal(reader_of(r), POLL);
     assert_true(polls_for_it(r));
 }
 
 static void expect_idle_for(struct rig *r, int64_t ms)
 {
-    assert_int_equal(role_holder_of(r), DIBS__ROLE_HOLDER_NOBODY);
+    assert_int_equal(reader_of(r), NOBODY);
     assert_true(deadline_of(r) == after(r, ms));
     moved_clock_advance(&r->clock, MS(ms) - 1);
     attend(r);
-    assert_int_equal(role_holder_of(r), DIBS__ROLE_HOLDER_NOBODY);
+    assert_int_equal(reader_of(r), NOBODY);
     moved_clock_advance(&r->clock, 1);
     attend(r);
-    assert_int_equal(role_holder_of(r), DIBS__ROLE_HOLDER_POLL);
+    assert_int_equal(reader_of(r), POLL);
 }
 
 /* A begun acquire waits without a thread: its message must not lie unread until the next thread listens. */
@@ -309,7 +325,7 @@ TEST_ON(a_subscription_may_be_lost_while_a_thread_reads, struct rig *r)
     fake_redis_cut(r->fake);
     await_another(r, serial);
     assert_int_equal(r->subscribed, 2);
-    AWAIT(role_holder_of(r) == DIBS__ROLE_HOLDER_THREAD && listed(r) == 1);
+    AWAIT(reader_of(r) == THREAD && listed(r) == 1);
     send_to(r, 0);
     send_to(r, 1);
     expect_told(0);
@@ -350,7 +366,7 @@ TEST_ON(a_listeners_reading_answers_a_ping, struct rig *r)
     moved_clock_advance(&r->clock, MS(COMMAND_MS));
     attend(r);
     assert_int_equal(serial_of(r), serial);
-    assert_int_equal(role_holder_of(r), DIBS__ROLE_HOLDER_THREAD);
+    AWAIT(reader_of(r) == THREAD);
     send_to(r, 0);
     expect_told(0);
 }
@@ -377,11 +393,11 @@ TEST_ON(a_thread_may_listen_before_there_is_a_subscription, struct rig *r)
     fake_redis_cut(r->fake);
     ATTEND_UNTIL(r, serial_of(r) == 0);
     listen_in_thread(r, 0, DIBS__NEVER);
-    assert_int_equal(role_holder_of(r), DIBS__ROLE_HOLDER_SCHEDULER);
+    assert_int_equal(reader_of(r), SCHEDULER);
     pass_pause(r);
     subscribed(r);
     attend_all(r);
-    assert_int_equal(role_holder_of(r), DIBS__ROLE_HOLDER_THREAD);
+    AWAIT(reader_of(r) == THREAD);
     send_to(r, 0);
     expect_told(0);
 }
@@ -414,7 +430,7 @@ TEST_ON(a_crowd_of_listeners_survives_every_fault, struct rig *r)
     }
     for (unsigned i = 0; i < CROWD; i++)
         join(i);
-    assert_int_equal(listed(r), 0);
+    AWAIT(listed(r) == 0);
 }
 
 TESTS(setup_listeners, teardown)

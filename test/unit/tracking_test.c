@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "redis/channel_parts.h"
 #include "redis/subscriber_parts.h"
 #include "store/redis/redis_store.h"
 #include "support/failing_malloc.h"
@@ -528,9 +529,9 @@ TEST_ON(a_refused_probe_concerns_its_connection_alone, struct scene *s)
 /* A recall may come when no thread listens. */
 TEST_ON(a_lease_that_may_be_kept_is_heard_by_the_scheduler, struct scene *s)
 {
-    assert_false(atomic_load(&s->store->subscriber->unheard));
+    assert_false(atomic_load(&s->store->subscriber->channel->unheard));
     assert_false(s->base->ops->can_keep(s->base, "a"));
-    assert_true(atomic_load(&s->store->subscriber->unheard));
+    assert_true(atomic_load(&s->store->subscriber->channel->unheard));
     ATTEND_UNTIL(s, asked(s, "SET " PROBE) == 1);
     assert_false(s->base->ops->can_keep(s->base, "a"));
     fake_redis_publish(s->fake, PROBE_TOLD);
@@ -545,9 +546,9 @@ TEST_ON(a_lease_that_may_be_kept_is_heard_though_changes_are_told_already, struc
     ATTEND_UNTIL(s, asked(s, "SET " PROBE) == 1);
     fake_redis_publish(s->fake, PROBE_TOLD);
     ATTEND_UNTIL(s, s->turned_on == 1);
-    assert_false(atomic_load(&s->store->subscriber->unheard));
+    assert_false(atomic_load(&s->store->subscriber->channel->unheard));
     assert_true(s->base->ops->can_keep(s->base, "a"));
-    assert_true(atomic_load(&s->store->subscriber->unheard));
+    assert_true(atomic_load(&s->store->subscriber->channel->unheard));
 }
 
 TEST(a_refusal_that_may_pass_is_tried_again_later)

@@ -16,11 +16,11 @@ static void set_reachable(struct dibs__redis_store *store)
     dibs__redis_mutex_unlock(&store->mutex);
 }
 
-static void hook_opened(void *context, bool again)
+static void hook_opened(void *context, uint64_t serial)
 {
     struct dibs__redis_store *store = context;
 
-    if (again)
+    if (serial > 1)
         atomic_fetch_add_explicit(&store->config.counters->reconnects, 1, memory_order_relaxed);
     atomic_store(&store->reopened, true);
     set_reachable(store);
@@ -69,7 +69,7 @@ static void hook_unattended(void *context)
 
 struct dibs__channel_hooks dibs__redis_hooks(struct dibs__redis_store *store)
 {
-    return (struct dibs__channel_hooks){store, hook_opened, hook_failed, hook_unattended};
+    return (struct dibs__channel_hooks){store, hook_opened, hook_failed, hook_unattended, NULL};
 }
 
 size_t dibs__redis_pick(struct dibs__redis_store *store)
