@@ -139,6 +139,20 @@ static bool listen_a_while(struct dibs__channel *channel, struct dibs__wait_even
     return false;
 }
 
+/* Lists the thread, which listens until its wait is over. Returns whether it has the reading role then. */
+static bool join_listeners(struct dibs__channel *channel, struct dibs__listening *me, int64_t until)
+    DIBS__REQUIRES(channel_mutex)
+{
+    bool reads = false;
+
+    DIBS__LIST_APPEND(channel->listeners, me, links);
+    while (!dibs__wait_event_is_woken(me->wait_event) && dibs__now(channel->endpoint->clock) < until) {
+        reads = reads || take_reading(channel);
+        reads = listen_a_while(channel, me->wait_event, until, reads);
+    }
+    return reads;
+}
+
 /* Returns when the scheduler has to read, if nobody does. */
 static int64_t leave_listeners(struct dibs__channel *channel, struct dibs__listening *me, bool reads)
     DIBS__REQUIRES(channel_mutex)
@@ -158,14 +172,9 @@ static int64_t leave_listeners(struct dibs__channel *channel, struct dibs__liste
 int64_t dibs__channel_listen(struct dibs__channel *channel, struct dibs__wait_event *wait_event, int64_t until)
 {
     struct dibs__listening me = {.wait_event = wait_event};
-    bool reads = false;
 
     channel_mutex_lock(&channel->mutex);
-    DIBS__LIST_APPEND(channel->listeners, &me, links);
-    while (!dibs__wait_event_is_woken(wait_event) && dibs__now(channel->endpoint->clock) < until) {
-        reads = reads || take_reading(channel);
-        reads = listen_a_while(channel, wait_event, until, reads);
-    }
+    bool reads = join_listeners(channel, &me, until);
     int64_t quiet_until = leave_listeners(channel, &me, reads);
     dibs__channel_unlock(channel);
     return quiet_until;
