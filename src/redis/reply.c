@@ -93,6 +93,11 @@ bool dibs__reply_tells_of_a_replica(const redisReply *reply)
     return tells;
 }
 
+bool dibs__reply_is_of_script(const redisReply *reply)
+{
+    return reply->type == REDIS_REPLY_ERROR && strstr(reply->str, "script");
+}
+
 bool dibs__reply_is_error(const redisReply *reply, const char *code)
 {
     return reply->type == REDIS_REPLY_ERROR && begins_with(reply->str, code);

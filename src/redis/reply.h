@@ -15,6 +15,9 @@ dibs_status dibs__reply_status(const char *text);
 /* Whether the reply is an error, for a reason that does not pass by waiting. */
 bool dibs__reply_is_final_error(const redisReply *reply);
 
+/* Whether the reply is an error that ended a script, which may have written something before. Or it may seem so. */
+bool dibs__reply_is_of_script(const redisReply *reply);
+
 /* Whether the reply is an error with this code, which is the first word of its text. */
 bool dibs__reply_is_error(const redisReply *reply, const char *code);
 

@@ -529,6 +529,30 @@ TEST_ON(a_lock_is_released_to_a_reader_when_its_slot_has_moved, struct scene *s)
     actor_end(reader);
 }
 
+/* The same, but the migration is given up. */
+TEST_ON(a_lock_is_released_to_a_reader_when_its_slot_stays, struct scene *s)
+{
+    actor *reader = actor_start(), *holder = actor_start();
+
+    s->config.command_timeout_ms = LIMIT_MS;
+    open_on_cluster(s, LONG_LEASE_MS);
+    struct moving m = name_at(s, 0);
+    assert_status(DIBS_OK, actor_lock(holder, s->rt, m.name, 0));
+    actor_begin_lock_with(reader, s->rt, m.name, LIMIT_MS, &shared);
+    actor_await_asleep(reader);
+    cluster_open_slot(s->c, m.slot, m.to);
+    actor_begin_unlock(holder, s->rt, m.name);
+    expect_held_up(holder);
+    assert_true(actor_busy(reader));
+    server_do(m.from, "CLUSTER SETSLOT %u STABLE", m.slot);
+    server_do(m.to, "CLUSTER SETSLOT %u STABLE", m.slot);
+    assert_status(DIBS_OK, actor_result(holder));
+    assert_status(DIBS_OK, actor_result(reader));
+    assert_status(DIBS_OK, actor_unlock(reader, s->rt, m.name));
+    actor_end(holder);
+    actor_end(reader);
+}
+
 /* ---------------------------------------------------------------- while slots move */
 
 /* A waiter is granted the lock after the move. */

@@ -187,6 +187,23 @@ TEST_ON(a_forced_unlock_without_the_right_to_set_grants_nothing, fixture *f)
     dibs_close(operator);
 }
 
+/* The server lost the fence while there was one sharer: that one has none. */
+TEST_ON(a_forced_unlock_of_all_ends_a_sharer_without_a_fence, fixture *f)
+{
+    const dibs_lock_options shared = {.flags = DIBS_SHARED};
+    actor *other = actor_start();
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock_with(f->rt, "x", LIMIT_MS, &shared));
+    server_do(f->server, "DEL dibs:fence:{lock:x}");
+    assert_status(DIBS_OK, actor_lock_with(other, f->rt, "x", LIMIT_MS, &shared));
+    assert_status(DIBS_OK, dibs_force_unlock(f->rt, "x", NULL));
+    assert_false(server_has(f->server, "lock:x"));
+    assert_status(DIBS_LOST, actor_unlock(other, f->rt, "x"));
+    assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
+    actor_end(other);
+}
+
 /* Characters of the token that would be escaped elsewhere stay as they are. */
 TEST_ON(a_forced_unlock_takes_the_token_as_shown, fixture *f)
 {

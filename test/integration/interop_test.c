@@ -1,8 +1,10 @@
 /* dibs and clients that know nothing of it, on the same keys: each excludes the other. */
 #include <string.h>
 
+#include "support/actor.h"
 #include "support/fixture.h"
 #include "support/process.h"
+#include "support/queue.h"
 #include "support/test.h"
 #include "support/wait.h"
 
@@ -269,6 +271,30 @@ TEST_ON(a_force_unlocked_holder_learns_by_its_renewal, fixture *f)
     assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
     assert_status(DIBS_OK, dibs_unlock(second, "x"));
     dibs_close(second);
+}
+
+static bool queue_is_gone(void *s)
+{
+    return !server_has(s, "dibs:queue:{lock:x}");
+}
+
+/* A foreign client put a hash in the place of the lock. The holder has lost it, and a waiter can leave. */
+TEST_ON(a_lock_that_was_replaced_by_a_hash_is_lost, fixture *f)
+{
+    dibs_runtime *far = open_runtime(f->server, LONG_LEASE_MS);
+    actor *waiter = actor_start();
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+    actor_begin_lock(waiter, far, "x", LIMIT_MS);
+    queue_await(f->server, "x", 1);
+    freeReplyObject(
+        server_command(f->server, "EVAL %s 0", "redis.call('DEL','lock:x') redis.call('HSET','lock:x','a','b')"));
+    assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
+    assert_status(DIBS_STORE_ERROR, actor_result(waiter));
+    assert_true(wait_until(queue_is_gone, f->server, LIMIT_MS));
+    actor_end(waiter);
+    dibs_close(far);
 }
 
 TESTS(fixture_setup, fixture_teardown)

@@ -220,6 +220,41 @@ TEST(a_sharer_of_a_snapshot_stays_no_longer_than_its_lease)
     end_scene(&s);
 }
 
+/* ---------------------------------------------------------------- all is lost */
+
+/* A client without a runtime shares the lock: it restores nothing. */
+static void share_from_elsewhere(server *s, const char *token, uint32_t lease_ms)
+{
+    redisReply *reply = server_command(s, "EVAL %s 3 lock:x dibs:fence:{lock:x} dibs:queue:{lock:x} %s 1 %u %s 0",
+                                       dibs__scripts[DIBS__SCRIPT_acquire_shared].text, token, lease_ms, "");
+
+    assert_int_equal(reply->type, REDIS_REPLY_INTEGER);
+    freeReplyObject(reply);
+}
+
+/*
+ * Two share the lock, and the lease of one ends long before that of the other. The server forgets both. A waiter leaves
+ * the lock to them for as long as it last saw the longer lease.
+ */
+TEST_ON(a_waiter_leaves_a_lost_lock_to_the_sharer_with_the_longest_lease, fixture *f)
+{
+    enum { LONG_MS = 4 * SAFE_LEASE_MS, SHORT_MS = SAFE_LEASE_MS };
+    actor *waiter = actor_start();
+
+    fixture_open(f, LONG_LEASE_MS);
+    share_from_elsewhere(f->server, "dibs:long~0", LONG_MS);
+    share_from_elsewhere(f->server, "dibs:short~0", SHORT_MS);
+    int64_t from = now_ms();
+    actor_begin_lock(waiter, f->rt, "x", LIMIT_MS);
+    queue_await(f->server, "x", 1);
+    restart(f->server);
+    assert_status(DIBS_OK, actor_result(waiter));
+    assert_that(now_ms() >= from + LONG_MS - SHORT_MS, "the waiter has the lock after %lld ms",
+                (long long)(now_ms() - from));
+    assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "x"));
+    actor_end(waiter);
+}
+
 /* The server kept the last fence, and lost who shared the lock. */
 TEST_ON(the_newest_sharer_is_shown_though_it_has_the_last_fence, fixture *f)
 {

@@ -482,6 +482,70 @@ TEST_ON(a_dead_sharer_that_is_taken_out_takes_no_other_along, fixture *f)
     actor_end(other);
 }
 
+/* ------------------------------------------------------------ a right is missing */
+
+static bool nothing_is_left(void *s)
+{
+    return server_integer(s, "EXISTS lock:x dibs:queue:{lock:x} dibs:share:{lock:x}") == 0;
+}
+
+static dibs_runtime *open_without(fixture *f, const char *command)
+{
+    char url[200];
+
+    server_do(f->server, "ACL SETUSER less reset on >pw ~* &* +@all -%s", command);
+    snprintf(url, sizeof url, "unix://less:pw@%s", f->server->socket_path);
+    return open_url(url, &(dibs_config){.lease_ms = LONG_LEASE_MS});
+}
+
+/* The script of an ask writes before it meets the command that is refused: what it wrote is taken back. */
+TEST_ON(a_refused_sharer_leaves_nothing_behind, fixture *f)
+{
+    static const char *const rights[] = {"pexpire", "pttl"};
+    const dibs_lock_options permit = {.flags = DIBS_SHARED, .limit = 3};
+    actor *others[] = {actor_start(), actor_start()};
+
+    fixture_open(f, LONG_LEASE_MS);
+    for (size_t i = 0; i < sizeof rights / sizeof *rights; i++) {
+        dibs_runtime *less = open_without(f, rights[i]);
+        assert_status(DIBS_DENIED, dibs_lock_with(less, "x", 0, &permit));
+        assert_that(wait_until(nothing_is_left, f->server, LIMIT_MS), "without %s", rights[i]);
+        for (int j = 0; j < 2; j++)
+            assert_status(DIBS_OK, actor_lock_with(others[j], f->rt, "x", 0, &permit));
+        (void)dibs_lock_with(less, "x", 0, &permit);
+        for (int j = 0; j < 2; j++)
+            assert_status(DIBS_OK, actor_unlock(others[j], f->rt, "x"));
+        assert_that(dibs_unlock(less, "x") == DIBS_OK || !server_has(f->server, "lock:x"), "without %s", rights[i]);
+        server_do(f->server, "DEL dibs:share:{lock:x}");
+        dibs_close(less);
+    }
+    for (int j = 0; j < 2; j++)
+        actor_end(others[j]);
+}
+
+static bool queue_is_gone(void *s)
+{
+    return !server_has(s, "dibs:queue:{lock:x}");
+}
+
+/* The script meets the refused command when the asker is in the queue. */
+TEST_ON(a_refused_waiter_for_sharers_leaves_the_queue, fixture *f)
+{
+    actor *others[] = {actor_start(), actor_start()};
+
+    fixture_open(f, LONG_LEASE_MS);
+    dibs_runtime *less = open_without(f, "zrange");
+    for (int j = 0; j < 2; j++)
+        assert_status(DIBS_OK, actor_lock_with(others[j], f->rt, "x", 0, &shared));
+    assert_status(DIBS_DENIED, dibs_timedlock(less, "x", LIMIT_MS));
+    assert_true(wait_until(queue_is_gone, f->server, LIMIT_MS));
+    for (int j = 0; j < 2; j++) {
+        assert_status(DIBS_OK, actor_unlock(others[j], f->rt, "x"));
+        actor_end(others[j]);
+    }
+    dibs_close(less);
+}
+
 static bool x_is_taken(void *server_of_x)
 {
     return server_has(server_of_x, "lock:x");

@@ -7,8 +7,8 @@
 -- (rule 13), unless F is larger than that fence
 -- Reply: the fence: granted;
 --   {0, PTTL, 1 if the owner is dibs (2: it was told of this ask, since it may only keep the lock; recall.lua),
---    subscribers of the channel or -1, the last fence or 0}: taken. PTTL 0 also says that the queue was not served to
---    its end: ask again at once;
+--    subscribers of the channel or -1, the last fence or 0, how long K lives}: taken. PTTL is that of the sharer whose
+--    lease ends first, where several share K. 0 also says that the queue was not served to its end: ask again at once;
 --   {-1, now}: too late, nothing was done;
 --   {-2, 0}: overtaken by a later ask of the token, nothing was done.
 -- Safe to send again: an owner that asks gets a whole lease again, and a waiter keeps its place.

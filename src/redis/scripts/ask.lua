@@ -86,13 +86,14 @@ else
       -- @insert recall
     end
     local last = tonumber(fence_text or redis.pcall('GET', F)) or 0
-    local left = granted_ms or unfinished and 0 or call('PTTL', K)
+    local lives_ms = granted_ms or unfinished and 0 or call('PTTL', K)
+    local left = lives_ms
     if owner == 'dibs:shared' and sharers and left > 0 then
       -- The lease of one sharer may end before those of the others, which may have left by then.
       local next_to_end = -call('ZRANGE', S, sharers - 1, sharers - 1, 'WITHSCORES')[2] - math.floor(now / 1000)
       left = math.min(left, math.max(1, next_to_end))
     end
-    reply = failed or {0, left, is_dibs, listeners or 0, last}
+    reply = failed or {0, left, is_dibs, listeners or 0, last, lives_ms}
   end
 end
 -- @insert settle

@@ -26,7 +26,8 @@ if owner == 'dibs:shared' then
   local meant = {'+' .. (target or '')}
   if ends_all then
     -- A later sharer has a larger fence, or the same one if its process shares again (rule 70).
-    meant = ARGV[3] and call('ZRANGEBYSCORE', S, '(0', '(' .. ARGV[3]) or {}
+    -- A fence is 0 if F was lost (split.lua).
+    meant = ARGV[3] and call('ZRANGEBYSCORE', S, '0', '(' .. ARGV[3]) or {}
     meant[#meant + 1] = '-' .. (ARGV[4] or '')
   end
   local count_before = sharers

@@ -13,7 +13,7 @@
 
 local leaving, owner, summary = ARGV[1], redis.pcall('GET', K), call('HGET', Q, '')
 local ended = tonumber(ARGV[2])
-if not ended and (not summary or ARGV[2]) then
+if not ended and (not summary or ARGV[2]) and type(owner) ~= 'table' then
   if owner == leaving then
     call('DEL', K)
     return 1

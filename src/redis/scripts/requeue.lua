@@ -18,5 +18,9 @@ if leaving == asker and owner ~= asker and not (sharers and call('ZADD', S, 'XX'
 end
 fence_text = type(last_fence) == 'string' and last_fence or nil
 -- @insert release_common
+if leaving == asker then
+  -- Its entry was taken out.
+  entry = false
+end
 -- @insert ask
 return {unfinished and released + 2 or released, reply}

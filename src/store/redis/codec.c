@@ -51,7 +51,7 @@ static uint64_t fence_of(int64_t number)
 /* ask.lua: in place of 1, the owner uses dibs, or 0, it does not. */
 #define OWNER_RECALLED 2
 
-/* {DIBS__ASK_TAKEN, PTTL, about the owner, subscribers or -1, the last fence or 0} */
+/* {DIBS__ASK_TAKEN, PTTL, about the owner, subscribers or -1, the last fence or 0, how long K lives} */
 static void read_taken(struct dibs__ask_reply *out, const redisReply *reply)
 {
     int64_t by_dibs = 0, listeners = 0, fence = 0;
@@ -59,6 +59,8 @@ static void read_taken(struct dibs__ask_reply *out, const redisReply *reply)
     dibs__reply_integer(reply, 2, &by_dibs);
     dibs__reply_integer(reply, 3, &listeners);
     dibs__reply_integer(reply, 4, &fence);
+    out->lives_ms = out->remaining_ms;
+    dibs__reply_integer(reply, 5, &out->lives_ms);
     out->by_dibs = by_dibs != 0;
     out->recalled = by_dibs == OWNER_RECALLED;
     out->listeners_known = listeners >= 0;

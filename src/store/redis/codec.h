@@ -50,8 +50,9 @@ enum dibs__ask_code {
 struct dibs__ask_reply {
     enum dibs__ask_code code;
     uint64_t fence;       /* granted: the fence; 0: it is none that a script can give */
-    int64_t remaining_ms; /* taken: the rest of the owner's lease; -1: the owner's key has no expiry; 0: ask again at
-                             once */
+    int64_t remaining_ms; /* taken: the rest of the owner's lease, of sharers the shortest; -1: the owner's key has no
+                             expiry; 0: ask again at once */
+    int64_t lives_ms;     /* taken: the same for the longest lease of those who share the lock, else remaining_ms */
     bool by_dibs;         /* taken: the owner uses dibs, so the end of the hold is told */
     bool recalled;        /* taken: the owner's process may only keep the lease, and was told of this ask */
     bool listeners_known; /* taken, if the ask wanted to queue: the account has the right to count the listeners; else

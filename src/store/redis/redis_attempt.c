@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "base/random.h"
+#include "redis/reply.h"
 #include "store/redis/codec.h"
 #include "store/redis/redis_store.h"
 
@@ -179,9 +180,9 @@ static void note_owner(struct dibs__redis_store *store, struct dibs__attempt *at
 {
     struct dibs__redis_attempt *store_state = dibs__redis_attempt_of(attempt);
 
-    if (reply->remaining_ms <= 0)
+    if (reply->lives_ms <= 0)
         return;
-    store_state->seen_until = dibs__after_ms(dibs__now(store->config.clock), reply->remaining_ms);
+    store_state->seen_until = dibs__after_ms(dibs__now(store->config.clock), reply->lives_ms);
     store_state->seen_server = view->server;
     store_state->seen_fence = reply->last_fence;
 }
@@ -288,8 +289,10 @@ dibs_status dibs__sending_read(struct dibs__redis_store *store, const struct dib
     struct dibs__ask_reply said;
 
     *decided = true;
-    if (!dibs__codec_read_ask(&said, reply))
+    if (!dibs__codec_read_ask(&said, reply)) {
+        attempt->in_store = attempt->in_store || dibs__reply_is_of_script(reply); /* which may have written */
         return dibs__redis_reply_error(store, "acquiring", attempt->name, reply, error);
+    }
     switch (said.code) {
     case DIBS__ASK_TAKEN:
         settle_doubt(attempt);
