@@ -79,8 +79,9 @@ dibs_status dibs__link_step(struct dibs__link *link, int64_t now, int64_t until,
     struct dibs__transport *transport = link->transport;
 
     if (link->state == DIBS__LINK_CONNECTING) {
-        if (transport->ops->connect(transport, now, until, error) != DIBS_OK)
-            return error->status;
+        if (transport->ops->connect(transport, now, until, error) !=
+            DIBS_OK) /* a name may be that of the next server */
+            return dibs__link_is_outdated(link) ? dibs__link_outdated(link, error) : error->status;
         if (!transport->connected)
             return DIBS_OK;
         if (dibs__greeting_begin(link, now, error) != DIBS_OK)

@@ -297,13 +297,13 @@ static dibs_status encrypted_connect(struct dibs__transport *transport, int64_t 
         if (status != DIBS_OK || !tls->below->connected)
             return status;
     }
-    dibs__tls_mutex_lock(tls->mutex);
+    dibs__tls_enter(tls->mutex);
     status = dibs__tls_is_over() ? process_ends(tls, error) : shake_hands(tls, error);
     bool late = status == DIBS_OK && !transport->connected && now >= socket_of(tls)->address_until;
     bool leave = (late || status == DIBS_UNAVAILABLE) && dibs__socket_has_another(socket_of(tls));
     if (leave && !dibs__tls_is_over())
         drop(tls);
-    dibs__tls_mutex_unlock(tls->mutex);
+    dibs__tls_leave(tls->mutex);
     if (leave)
         return dibs__socket_try_next(socket_of(tls), late ? ETIMEDOUT : ECONNABORTED, error);
     if (status != DIBS_OK)
@@ -328,11 +328,11 @@ static void encrypted_close(struct dibs__transport *transport)
 {
     struct encrypted *tls = encrypted_of(transport);
 
-    dibs__tls_mutex_lock(tls->mutex);
+    dibs__tls_enter(tls->mutex);
     bool is_over = dibs__tls_is_over();
     if (!is_over)
         drop(tls);
-    dibs__tls_mutex_unlock(tls->mutex);
+    dibs__tls_leave(tls->mutex);
     if (tls->below)
         dibs__socket_transport.close(tls->below);
     if (is_over)
@@ -354,9 +354,9 @@ static struct dibs__transport *encrypted_open(struct dibs__endpoint *endpoint, s
     tls->base.ops = &dibs__tls_transport;
     tls->endpoint = endpoint;
     tls->mutex = dibs__tls_mutex_for_connection();
-    tls->below = dibs__socket_transport.open(endpoint, error);
-    dibs__endpoint_host(endpoint, host);
+    dibs__endpoint_host(endpoint, host); /* before it is resolved, which may take long */
     dibs__tls_name(endpoint->tls, host, tls->name);
+    tls->below = dibs__socket_transport.open(endpoint, error);
     if (tls->below)
         return &tls->base;
     encrypted_close(&tls->base);
@@ -378,7 +378,7 @@ static struct pollfd encrypted_poll(struct dibs__transport *transport, short wan
 
     if (!tls->below->connected)
         return dibs__socket_transport.poll(tls->below, want, deadline);
-    dibs__tls_mutex_lock(tls->mutex);
+    dibs__tls_enter(tls->mutex);
     if (!transport->connected) {
         fd.events = tls->to_receive;
         if (socket_of(tls)->address_until < *deadline)
@@ -388,7 +388,7 @@ static struct pollfd encrypted_poll(struct dibs__transport *transport, short wan
         if ((want & POLLIN) && has_pending(tls))
             *deadline = 0;
     }
-    dibs__tls_mutex_unlock(tls->mutex);
+    dibs__tls_leave(tls->mutex);
     return fd;
 }
 
@@ -410,7 +410,7 @@ static long encrypted_send(struct dibs__transport *transport, const char *bytes,
     size_t sent = 0, more = 0;
     int result = 1;
 
-    dibs__tls_mutex_lock(tls->mutex);
+    dibs__tls_enter(tls->mutex);
     tls->to_send = POLLOUT;
     if (may_move(tls, &why)) {
         for (; result == 1 && sent < size; sent += more, more = 0)
@@ -418,7 +418,7 @@ static long encrypted_send(struct dibs__transport *transport, const char *bytes,
         if (result != 1)
             tls->to_send = wanted(tls, result, &why);
     }
-    dibs__tls_mutex_unlock(tls->mutex);
+    dibs__tls_leave(tls->mutex);
     if (sent > 0 || why.status == DIBS_OK)
         return (long)sent;
     *error = why;
@@ -431,7 +431,7 @@ static long encrypted_receive(struct dibs__transport *transport, char *bytes, si
     size_t received = 0;
     long count = -1;
 
-    dibs__tls_mutex_lock(tls->mutex);
+    dibs__tls_enter(tls->mutex);
     tls->to_receive = POLLIN;
     if (may_move(tls, error)) {
         int result = SSL_read_ex(tls->ssl, bytes, size, &received);
@@ -440,7 +440,7 @@ static long encrypted_receive(struct dibs__transport *transport, char *bytes, si
         tls->has_talked = tls->has_talked || result == 1;
         count = result == 1 || tls->to_receive ? (long)received : -1;
     }
-    dibs__tls_mutex_unlock(tls->mutex);
+    dibs__tls_leave(tls->mutex);
     return count;
 }
 
@@ -448,9 +448,9 @@ static bool encrypted_pending(struct dibs__transport *transport)
 {
     struct encrypted *tls = encrypted_of(transport);
 
-    dibs__tls_mutex_lock(tls->mutex);
+    dibs__tls_enter(tls->mutex);
     bool pending = has_pending(tls);
-    dibs__tls_mutex_unlock(tls->mutex);
+    dibs__tls_leave(tls->mutex);
     return pending;
 }
 
@@ -495,9 +495,9 @@ static enum dibs__sight encrypted_look(struct dibs__transport *transport)
 {
     struct encrypted *tls = encrypted_of(transport);
 
-    dibs__tls_mutex_lock(tls->mutex);
+    dibs__tls_enter(tls->mutex);
     enum dibs__sight sight = look(tls);
-    dibs__tls_mutex_unlock(tls->mutex);
+    dibs__tls_leave(tls->mutex);
     return sight;
 }
 

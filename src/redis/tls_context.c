@@ -1,8 +1,9 @@
 /*
  * Lock discipline
  *
- * Each mutex guards the SSL objects or contexts to which it was given. All mutexes together guard `over`, which is read
- * under any of them and written under all. The fork handlers hold all across fork(2).
+ * Each mutex guards the SSL objects or contexts to which it was given. `over` is read under any of them; whoever sets
+ * it locks each of them afterwards, so that no call goes on that began before. The fork handlers hold all across
+ * fork(2).
  */
 #include "redis/tls_parts.h"
 
@@ -35,7 +36,8 @@ struct dibs__tls {
 
 /* ------------------------------------------------- when OpenSSL may be called */
 
-static bool over DIBS__GUARDED_BY(dibs__tls_mutex);
+_Thread_local unsigned dibs__tls_depth;
+static atomic_bool over;   /* atomic; set for good; whoever sets it waits for each mutex afterwards */
 static bool watches_forks; /* used by the one thread that runs `start`, and in a child before others are there */
 static struct dibs__once starting; /* guards itself; runs start */
 static atomic_uint connections;    /* atomic; number of connections that were given a mutex */
@@ -59,11 +61,16 @@ static void after_fork_in_child(void) DIBS__UNANALYSED
     unlock_all();
 }
 
-/* OpenSSL calls this before it frees anything, when the process calls exit(3). */
+/*
+ * OpenSSL calls this before it frees anything, when the process calls exit(3). If a signal handler calls that while its
+ * thread is inside OpenSSL, that call can't be waited for.
+ */
 static void on_end(void) DIBS__UNANALYSED
 {
+    atomic_store(&over, true);
+    if (dibs__tls_depth > 0)
+        return;
     lock_all();
-    over = true;
     unlock_all();
 }
 
@@ -82,7 +89,7 @@ struct dibs__mutex *dibs__tls_mutex_for_connection(void)
 
 bool dibs__tls_is_over(void)
 {
-    return over;
+    return atomic_load(&over);
 }
 
 /* ---------------------------------------------------------- OpenSSL's failures */
@@ -260,13 +267,13 @@ struct dibs__tls *dibs__tls_new(const struct dibs__tls_files *files, struct dibs
     if (!tls || !dibs__once(&starting, start) ||
         (files->server_name && !(tls->server_name = strdup(files->server_name))))
         goto fail;
-    dibs__tls_mutex_lock(contexts);
+    dibs__tls_enter(contexts);
     ERR_clear_error();
     if (!dibs__tls_is_over())
         tls->context = new_context();
     if (tls->context)
         status = read_files(tls->context, files, error);
-    dibs__tls_mutex_unlock(contexts);
+    dibs__tls_leave(contexts);
     if (status == DIBS_OK)
         return tls;
 fail:
@@ -280,10 +287,10 @@ void dibs__tls_free(struct dibs__tls *tls)
 {
     if (!tls)
         return;
-    dibs__tls_mutex_lock(contexts);
+    dibs__tls_enter(contexts);
     if (!dibs__tls_is_over())
         SSL_CTX_free(tls->context);
-    dibs__tls_mutex_unlock(contexts);
+    dibs__tls_leave(contexts);
     free(tls->server_name);
     free(tls);
 }

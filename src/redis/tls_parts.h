@@ -23,6 +23,21 @@
  */
 DIBS__MUTEX_CLASS(dibs__tls_mutex);
 
+extern _Thread_local unsigned dibs__tls_depth; /* the calling thread's; number of these mutexes that it has locked, or
+                                                  is about to lock */
+
+static inline void dibs__tls_enter(struct dibs__mutex *mutex) DIBS__ACQUIRES(dibs__tls_mutex)
+{
+    dibs__tls_depth++;
+    dibs__tls_mutex_lock(mutex);
+}
+
+static inline void dibs__tls_leave(struct dibs__mutex *mutex) DIBS__RELEASES(dibs__tls_mutex)
+{
+    dibs__tls_mutex_unlock(mutex);
+    dibs__tls_depth--;
+}
+
 /* The mutex for a new connection, which some others share. */
 struct dibs__mutex *dibs__tls_mutex_for_connection(void);
 

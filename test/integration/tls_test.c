@@ -4,6 +4,7 @@
  *
  * Without TLS in the build, its URLs are refused, and the error says why.
  */
+#include <dlfcn.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -288,6 +289,47 @@ TEST_WITH(a_process_with_tls_may_exit_at_any_moment, fixture_setup, fixture_tear
         snprintf(key, sizeof key, "lock:n%u", i);
         assert_true(server_wait_gone(f->server, key, LIMIT_MS));
     }
+}
+
+static atomic_bool strikes;
+
+/* In the place of OpenSSL's: a signal comes while the thread is inside. */
+int SSL_read_ex(void *ssl, void *bytes, size_t size, size_t *received)
+{
+    static __typeof__(SSL_read_ex) *real;
+
+    if (!real)
+        *(void **)&real = dlsym(RTLD_NEXT, "SSL_read_ex");
+    if (atomic_exchange(&strikes, false))
+        raise(SIGUSR1);
+    return real(ssl, bytes, size, received);
+}
+
+static void leave(int number)
+{
+    (void)number;
+    exit(0);
+}
+
+/* Nothing can be released then, but the process must end. */
+TEST_WITH(a_signal_may_end_a_process_inside_of_openssl, fixture_setup, fixture_teardown_expiring, fixture *f)
+{
+    int status;
+    pid_t child = fork_child();
+
+    if (child == 0) {
+        dibs_runtime *rt;
+        dibs_config config = {.urls = f->urls, .url_count = 1};
+        alarm(LIMIT_MS / 1000);
+        signal(SIGUSR1, leave);
+        CHILD_WANTS(DIBS_OK, dibs_open(&rt, &config));
+        atomic_store(&strikes, true);
+        CHILD_WANTS(DIBS_OK, dibs_trylock(rt, "x"));
+        for (;;) /* the signal may have come to the scheduler's thread, which ends the process */
+            pause();
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
 }
 
 /* ------------------------------------------------------------ odd networks */
