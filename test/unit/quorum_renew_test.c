@@ -22,7 +22,11 @@ static void retract(struct dibs__store *store, const char *name, const char *tok
     retracted_ms = lease_ms;
 }
 
-static const struct dibs__store_ops renewing = {.renew = renew, .retract = retract};
+static void conclude(struct dibs__store *store, struct dibs__attempt *attempt, bool held)
+{
+}
+
+static const struct dibs__store_ops renewing = {.renew = renew, .retract = retract, .conclude = conclude};
 
 static void done(struct dibs__batch *batch, const struct dibs__error *error)
 {

@@ -100,8 +100,10 @@ static inline void voter_begin(struct dibs__store *store, struct dibs__op *op)
     voter->last = *op;
     voter->begun = true;
     voter->due = takes_ms == NEVER_MS ? DIBS__NEVER : the_time + MS(takes_ms);
-    if (op->kind == DIBS__OP_ASK)
-        op->ask.attempt->proof = the_time;
+    if (op->kind != DIBS__OP_ASK)
+        return;
+    op->ask.attempt->proof = the_time;
+    op->ask.attempt->number++;
 }
 
 static inline void voter_wait_ends(struct dibs__wait *wait)
@@ -153,6 +155,8 @@ static inline void voter_fill(struct voter *voter, struct dibs__op *op)
     if (op->kind == DIBS__OP_ASK) {
         *op->ask.answer = voter->answer;
         op->ask.attempt->in_store = voter->queues;
+        if (voter->answer.retired == DIBS__RETIRED)
+            op->ask.attempt->number = 0;
     }
     if (op->kind == DIBS__OP_RELEASE)
         op->release.again = voter->again;
@@ -186,9 +190,12 @@ static inline dibs_status voter_finish(struct dibs__store *store, struct dibs__o
     return dibs__error_set(error, voter->says[op->kind], "%s", "a master said so");
 }
 
+/* Counted the first time only: after that nothing is left to conclude. */
 static inline void voter_conclude(struct dibs__store *store, struct dibs__attempt *attempt, bool held)
 {
-    *(held ? &voter_of(store)->kept : &voter_of(store)->dropped) += 1;
+    if (attempt->number > 0)
+        *(held ? &voter_of(store)->kept : &voter_of(store)->dropped) += 1;
+    attempt->number = 0;
 }
 
 static inline void voter_retract(struct dibs__store *store, const char *name, const char *token, uint32_t lease_ms,

@@ -17,10 +17,8 @@ bool dibs__member_take(struct dibs__quorum *q, struct dibs__claim *claim, size_t
         &claim->ops[i]); /* the scheduler's thread has noted the answer, and is not done yet */
     bool may = *taken_back || (asks && !is_pending && !is_looked_at && state->phase != DIBS__MEMBER_RETIRED &&
                                !state->stuck && trusted);
-    if (may && !*taken_back) {
+    if (may && !*taken_back)
         state->phase = DIBS__MEMBER_ASKED;
-        state->has_attempt = true;
-    }
     dibs__quorum_mutex_unlock(&q->mutex);
     return may;
 }
@@ -35,25 +33,13 @@ void dibs__member_ask(struct dibs__pending_op *op, const struct dibs__attempt *a
     dibs__pending_op_begin(op, dibs__op_ask(&op->attempt, &op->answer, 0));
 }
 
-void dibs__member_conclude(struct dibs__quorum *q, struct dibs__claim *claim, size_t i, bool held)
-{
-    struct dibs__store *store = q->members[i].store;
-
-    dibs__quorum_mutex_lock(&q->mutex);
-    bool has_attempt = claim->states[i].has_attempt;
-    claim->states[i].has_attempt = false;
-    dibs__quorum_mutex_unlock(&q->mutex);
-    if (has_attempt)
-        store->ops->conclude(store, &claim->ops[i].attempt, held);
-}
-
 /* Called when the claim has ended and nothing is under way: leaves nothing of it at the member. */
 static void clear_member(struct dibs__quorum *q, struct dibs__pending_op *op)
 {
     dibs__quorum_mutex_lock(&q->mutex);
     op->claim->states[op->member->index].phase = DIBS__MEMBER_RETIRED;
     dibs__quorum_mutex_unlock(&q->mutex);
-    dibs__member_conclude(q, op->claim, op->member->index, false);
+    dibs__member_conclude(op, false);
 }
 
 /*
@@ -67,7 +53,7 @@ static void take_late_answer(struct dibs__quorum *q, struct dibs__pending_op *op
     struct dibs__store *store = op->member->store;
 
     if (granted)
-        dibs__member_conclude(q, op->claim, op->member->index, true);
+        dibs__member_conclude(op, true);
     dibs__quorum_mutex_lock(&q->mutex);
     bool ended = claim->state == DIBS__CLAIM_ENDED, passed_over = state->passed_over;
     state->passed_over = false;
@@ -92,7 +78,6 @@ enum dibs__claim_state dibs__member_note(struct dibs__quorum *q, struct dibs__pe
     dibs__quorum_mutex_lock(&q->mutex);
     state->phase = state_after(op, status);
     state->in_doubt = status == DIBS_UNAVAILABLE && op->was_sent && op->answer.why != DIBS__WHY_NO_VOTE;
-    state->has_attempt = state->phase != DIBS__MEMBER_RETIRED;
     state->stuck = state->stuck || op->answer.retired == DIBS__STUCK;
     state->fence = op->answer.fence;
     if (status == DIBS_OK) /* otherwise the member never granted it, as the store state says */

@@ -82,7 +82,6 @@ enum dibs__member_phase {
 /* What is known of a token at one member. */
 struct dibs__member_state {
     enum dibs__member_phase phase;
-    bool has_attempt; /* the member's attempt has not been concluded */
     bool stuck;       /* an ask may still arrive, and nothing can prove that it will not: no other ask may follow */
     bool in_doubt;    /* an ask had no answer, and may have been granted */
     bool renewing;    /* a renewal is under way */
@@ -288,8 +287,11 @@ void dibs__member_left(struct dibs__quorum *q, struct dibs__pending_op *op, dibs
  */
 void dibs__member_land_late(struct dibs__quorum *q, struct dibs__pending_op *op, dibs_status status);
 
-/* Concludes the member's attempt, unless that was done before. held: the token has the lock there. */
-void dibs__member_conclude(struct dibs__quorum *q, struct dibs__claim *claim, size_t i, bool held);
+/* Concludes the member's attempt; a second time changes nothing. held: the token has the lock there. */
+static inline void dibs__member_conclude(struct dibs__pending_op *op, bool held)
+{
+    op->member->store->ops->conclude(op->member->store, &op->attempt, held);
+}
 
 /* Whether the token is in the queues of a majority. */
 bool dibs__claim_is_queued(struct dibs__quorum *q, const struct dibs__claim *claim);

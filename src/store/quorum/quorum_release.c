@@ -29,8 +29,7 @@ struct releasing {
 /* What must be done at a member when the claim ends. */
 enum ending {
     LEFT_TO_OP,    /* an operation is under way: the scheduler's thread cleans up when it is over */
-    NOTHING_THERE, /* the token never had anything there, or the member retracts it already */
-    ATTEMPT_THERE, /* the attempt is not concluded, and no lock was granted to it */
+    ATTEMPT_THERE, /* no lock was granted to the attempt, which need only be concluded */
     LOCK_THERE     /* the token has the lock there, or may have it */
 };
 
@@ -40,9 +39,7 @@ static enum ending ending_of(const struct dibs__claim *claim, size_t i) DIBS__RE
 
     if (dibs__pending_op_is_detached(&claim->ops[i]))
         return LEFT_TO_OP;
-    if (state->phase == DIBS__MEMBER_GRANTED || state->topping_up)
-        return LOCK_THERE;
-    return state->has_attempt ? ATTEMPT_THERE : NOTHING_THERE;
+    return state->phase == DIBS__MEMBER_GRANTED || state->topping_up ? LOCK_THERE : ATTEMPT_THERE;
 }
 
 void dibs__claim_retract(struct dibs__quorum *q, struct dibs__claim *claim)
@@ -58,7 +55,7 @@ void dibs__claim_retract(struct dibs__quorum *q, struct dibs__claim *claim)
         enum ending ending = ending_of(claim, i);
         dibs__quorum_mutex_unlock(&q->mutex);
         if (ending != LEFT_TO_OP)
-            dibs__member_conclude(q, claim, i, false);
+            dibs__member_conclude(&claim->ops[i], false);
         if (ending == LOCK_THERE)
             store->ops->retract(store, claim->name, claim->token, atomic_load(&claim->longest_ms), claim->fence);
     }
@@ -77,11 +74,11 @@ static void conclude_held(struct dibs__quorum *q, struct dibs__claim *claim)
     for (size_t i = 0; i < q->count; i++) {
         const struct dibs__member_state *state = &claim->states[i];
         dibs__quorum_mutex_lock(&q->mutex);
-        bool granted = state->has_attempt && state->phase == DIBS__MEMBER_GRANTED && !state->stuck &&
-                       !dibs__pending_op_is_detached(&claim->ops[i]);
+        bool granted =
+            state->phase == DIBS__MEMBER_GRANTED && !state->stuck && !dibs__pending_op_is_detached(&claim->ops[i]);
         dibs__quorum_mutex_unlock(&q->mutex);
         if (granted)
-            dibs__member_conclude(q, claim, i, true);
+            dibs__member_conclude(&claim->ops[i], true);
     }
 }
 
@@ -193,13 +190,13 @@ static bool begin_at(struct dibs__quorum *q, struct releasing *releasing, size_t
     dibs__quorum_mutex_unlock(&q->mutex);
     if (ending != LOCK_THERE) {
         if (ending == ATTEMPT_THERE)
-            dibs__member_conclude(q, claim, i, false);
+            dibs__member_conclude(op, false);
         /* A member in doubt may have the lock until the token is retracted. */
         releasing->absent |= ending != LEFT_TO_OP && !in_doubt ? bit : 0;
         return false;
     }
     if (!stuck)
-        dibs__member_conclude(q, claim, i, !topping_up);
+        dibs__member_conclude(op, !topping_up);
     releasing->restored |= topping_up ? bit : 0;
     releasing->stuck |= stuck ? bit : 0;
     dibs__pending_op_begin(op, (struct dibs__op){.kind = DIBS__OP_RELEASE,
@@ -341,7 +338,7 @@ static void conclude_stuck(struct dibs__quorum *q, const struct releasing *relea
 {
     for (size_t i = 0; i < q->count; i++)
         if (dibs__set_has(releasing->stuck & ~open, i))
-            dibs__member_conclude(q, releasing->claim, i, false);
+            dibs__member_conclude(&releasing->claim->ops[i], false);
 }
 
 static dibs_status finish(struct dibs__quorum *q, struct dibs__op *op, struct releasing *releasing,
