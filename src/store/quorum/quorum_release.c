@@ -17,8 +17,7 @@ struct releasing {
     const struct dibs__op *op;
     uint32_t open;     /* a release is under way there */
     uint32_t absent;   /* the token had nothing there, so nothing was sent */
-    uint32_t restored; /* what was sent before may set the lock there after the release */
-    uint32_t stuck;    /* an ask may still arrive there after the release */
+    uint32_t followed; /* an ask or a renewal that was sent before may set the lock there after the release */
     uint32_t pending;  /* an ask, or a release after a split vote, has not been answered there */
     uint32_t done, not_held;
     bool again;
@@ -195,10 +194,10 @@ static bool begin_at(struct dibs__quorum *q, struct releasing *releasing, size_t
         releasing->absent |= ending != LEFT_TO_OP && !in_doubt ? bit : 0;
         return false;
     }
-    if (!stuck)
-        dibs__member_conclude(op, !topping_up);
-    releasing->restored |= topping_up ? bit : 0;
-    releasing->stuck |= stuck ? bit : 0;
+    if (topping_up || stuck)
+        releasing->followed |= bit;
+    else
+        dibs__member_conclude(op, true);
     dibs__pending_op_begin(op, (struct dibs__op){.kind = DIBS__OP_RELEASE,
                                                  .name = claim->name,
                                                  .release = {.token = claim->token,
@@ -318,27 +317,21 @@ static dibs_status outcome(const struct dibs__fan_out *fan_out)
     return fan_out->error->status;
 }
 
-/* Retracts the token where something sent before may set the lock again after the release. */
-static void retract_restored(struct dibs__quorum *q, const struct releasing *releasing)
+/*
+ * Retracts the token where something that was sent before may set the lock again after the release. If the release is
+ * still under way there, the attempt is concluded when that is over.
+ */
+static void retract_followed(const struct dibs__quorum *q, const struct releasing *releasing, uint32_t open)
 {
     const struct dibs__claim *claim = releasing->claim;
 
     for (size_t i = 0; i < q->count; i++) {
         struct dibs__store *store = q->members[i].store;
-        if (dibs__set_has(releasing->restored, i))
+        if (dibs__set_has(releasing->followed & ~open, i))
+            dibs__member_conclude(&claim->ops[i], false);
+        if (dibs__set_has(releasing->followed, i))
             store->ops->retract(store, claim->name, claim->token, atomic_load(&claim->longest_ms), claim->fence);
     }
-}
-
-/*
- * Retracts the token also where an ask may still arrive after the release. If the release is still under way
- * there, the attempt is concluded when that is over.
- */
-static void conclude_stuck(struct dibs__quorum *q, const struct releasing *releasing, uint32_t open)
-{
-    for (size_t i = 0; i < q->count; i++)
-        if (dibs__set_has(releasing->stuck & ~open, i))
-            dibs__member_conclude(&releasing->claim->ops[i], false);
 }
 
 static dibs_status finish(struct dibs__quorum *q, struct dibs__op *op, struct releasing *releasing,
@@ -357,9 +350,8 @@ static dibs_status finish(struct dibs__quorum *q, struct dibs__op *op, struct re
 
     dibs__fan_out_run(&fan_out);
     dibs_status status = outcome(&fan_out);
-    conclude_stuck(q, releasing, fan_out.open);
+    retract_followed(q, releasing, fan_out.open);
     dibs__detached_add(q, claim, fan_out.open);
-    retract_restored(q, releasing);
     op->release.again = releasing->again;
     return status;
 }
