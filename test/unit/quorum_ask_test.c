@@ -77,7 +77,7 @@ TEST(a_majority_grants_and_the_last_is_not_waited_for)
         assert_int_equal(passed_ms(began), 3);
         assert_true(answer.fence == 7 && attempt.in_store && attempt.number == 1);
         assert_int_equal(state_of_claim(), DIBS__CLAIM_HELD);
-        assert_int_equal(phase_of(last), DIBS__MEMBER_ASKED);
+        assert_int_equal(phase_of(last), DIBS__MEMBER_PENDING);
         assert_int_equal(voters[0].asked[DIBS__OP_RAISE] + voters[1].asked[DIBS__OP_RAISE], 0);
         assert_int_equal(sleeps, 1); /* until both have answered */
     }
@@ -133,7 +133,7 @@ TEST(masters_that_fail_are_no_refusal)
     voter_says(0, DIBS__OP_ASK, DIBS_UNAVAILABLE, 0);
     voter_says(1, DIBS__OP_ASK, DIBS_DENIED, 0);
     assert_status(DIBS_DENIED, ask());
-    assert_int_equal(phase_of(1), DIBS__MEMBER_UNKNOWN);
+    assert_int_equal(phase_of(1), DIBS__MEMBER_NOTHING);
 }
 
 /* Which to wait for changes nothing, so the call must not. */
@@ -170,7 +170,7 @@ TEST(a_master_without_a_connection_is_not_waited_for)
     int64_t began = the_time;
     assert_status(DIBS_BUSY, ask());
     assert_int_equal(passed_ms(began), 0);
-    assert_int_equal(phase_of(0), DIBS__MEMBER_UNKNOWN); /* what could not be sent is given up */
+    assert_int_equal(phase_of(0), DIBS__MEMBER_NOTHING); /* what could not be sent is given up */
 }
 
 /* Whether the lock is taken, or too few masters can be reached, shows when a majority has answered. */
@@ -501,7 +501,7 @@ static int64_t took_with_silent_release(int64_t ask_ms)
     voter_says(0, DIBS__OP_RELEASE, DIBS_OK, NEVER_MS);
     int64_t began = the_time;
     assert_status(DIBS_BUSY, ask());
-    assert_int_equal(phase_of(0), DIBS__MEMBER_LEAVING);
+    assert_int_equal(phase_of(0), DIBS__MEMBER_PENDING);
     end(NULL);
     return passed_ms(began);
 }
@@ -598,7 +598,7 @@ TEST(a_grant_that_has_come_is_noted_before_a_renewal)
             voter_says(i, DIBS__OP_ASK, DIBS_OK, i == 2 ? 40 : 0);
         }
         assert_status(DIBS_OK, ask());
-        assert_int_equal(phase_of(2), DIBS__MEMBER_ASKED);
+        assert_int_equal(phase_of(2), DIBS__MEMBER_PENDING);
         the_time += MS(1);
         dibs__detached_attend(&setting.q, the_time + MS(30)); /* the next look is far away */
         the_time += MS(has_come ? 40 : 1);

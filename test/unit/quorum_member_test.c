@@ -1,21 +1,24 @@
 /* A master that found by itself that its clock was set is told not to vote before it is asked again. */
 #include "quorum_setup.h"
 
-static const struct dibs__store_ops silent = {.begin = NULL};
+static void begin(struct dibs__store *store, struct dibs__op *op)
+{
+}
+
+static const struct dibs__store_ops silent = {.begin = begin};
 
 static bool takes(struct dibs__claim *claim, size_t i)
 {
-    bool taken_back;
-    bool takes = dibs__member_take(&setting.q, claim, i, true, &taken_back);
+    const struct dibs__attempt attempt = {.lease_ms = 30000};
 
-    assert_false(taken_back);
-    return takes;
+    return dibs__member_ask(&claim->ops[i], &attempt);
 }
 
 /* An ask at the first master fails for that reason. */
 static void fails_at_first(struct dibs__claim *claim, enum dibs__why why)
 {
     assert_true(takes(claim, 0));
+    claim->ops[0].begun.kind = DIBS__OP_NONE;
     claim->ops[0].answer = (struct dibs__answer){.why = why};
     dibs__member_note(&setting.q, &claim->ops[0], DIBS_UNAVAILABLE);
 }

@@ -90,14 +90,13 @@ TEST(a_member_that_says_why_it_grants_nothing_does_not_rest)
         enum dibs__why why;
         bool rests;
     } rows[] = {{DIBS__WHY_UNTOLD, true}, {DIBS__WHY_NO_VOTE, false}, {DIBS__WHY_TOO_FEW_REPLICAS, false}};
-    const struct dibs__attempt attempt = {.lease_ms = 30000};
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct dibs__error error;
         setup(state);
         said = DIBS_UNAVAILABLE;
         why = rows[i].why;
-        dibs__member_ask(&ops[0], &attempt);
+        dibs__pending_op_begin(&ops[0], dibs__op_ask(&ops[0].attempt, &ops[0].answer, 0));
         assert_status(DIBS_UNAVAILABLE, dibs__pending_op_finish(&ops[0], DIBS__NEVER, &error));
         assert_int_equal(rests_ns(0) > 0, rows[i].rests);
     }

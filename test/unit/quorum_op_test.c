@@ -23,10 +23,9 @@ static const struct dibs__store_ops granting = {.begin = ask, .finish = grant};
 /* What an ask comes to at a master that grants the lock. */
 static dibs_status ask_at(struct dibs__pending_op *op)
 {
-    const struct dibs__attempt attempt = {.lease_ms = 30000};
     struct dibs__error error;
 
-    dibs__member_ask(op, &attempt);
+    dibs__pending_op_begin(op, dibs__op_ask(&op->attempt, &op->answer, 0));
     dibs_status status = dibs__pending_op_finish(op, DIBS__NEVER, &error);
     assert_int_equal(status, error.status);
     return status;
@@ -66,7 +65,6 @@ TEST(a_grant_after_the_step_is_no_vote_before_the_master_is_told)
 /* It was made before the master was told, and read afterwards. */
 TEST(a_grant_from_before_the_master_was_told_is_no_vote)
 {
-    const struct dibs__attempt attempt = {.lease_ms = 30000};
     struct dibs__member *member = &setting.members[0];
     struct dibs__error error;
 
@@ -74,7 +72,7 @@ TEST(a_grant_from_before_the_master_was_told_is_no_vote)
     struct dibs__pending_op *op = &asked_for()->ops[0];
     ahead_us = AHEAD_US;
     assert_status(DIBS_OK, ask_at(op));
-    dibs__member_ask(op, &attempt);
+    dibs__pending_op_begin(op, dibs__op_ask(&op->attempt, &op->answer, 0));
     ahead_us += 400 * STEP_US;
     int64_t now = moved_clock_now(&setting.clock);
     assert_true(dibs__member_note_clock(member, now, now / 1000 + ahead_us));

@@ -44,14 +44,12 @@ static void expect_unconfirmed(bool noted)
 {
     const struct dibs__attempt attempt = {.lease_ms = 30000};
     struct dibs__error error = {DIBS_OK, ""};
-    bool taken_back;
 
     set_up(&breaking);
     setting.q.config.counters = &counters;
     setting.q.config.listener.wake_by = wake_by;
     struct dibs__claim *claim = asked_for();
-    assert_true(dibs__member_take(&setting.q, claim, 2, true, &taken_back));
-    dibs__member_ask(&claim->ops[2], &attempt);
+    assert_true(dibs__member_ask(&claim->ops[2], &attempt));
     dibs__detached_add(&setting.q, claim, UINT32_C(1) << 2);
     dibs__quorum_mutex_lock(&setting.q.mutex);
     claim->state = DIBS__CLAIM_HELD;

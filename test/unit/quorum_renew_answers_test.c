@@ -269,7 +269,7 @@ TEST(a_lock_is_set_where_it_was_not_granted)
 
     for (size_t i = 0; i < sizeof fences / sizeof fences[0]; i++) {
         setup(state);
-        put_in(1, DIBS__MEMBER_UNKNOWN);
+        put_in(1, DIBS__MEMBER_NOTHING);
         struct dibs__member_state *first = state_at(0), *second = state_at(1);
         dibs__quorum_mutex_lock(&setting.q.mutex);
         first->fence = second->fence = fences[i];
@@ -296,7 +296,7 @@ TEST(a_lock_that_may_be_set_is_noted_until_an_answer)
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         setup(state);
-        put_in(2, DIBS__MEMBER_UNKNOWN);
+        put_in(2, DIBS__MEMBER_NOTHING);
         begin_renewal();
         answers(2, *rows[i].first);
         end_rest();
@@ -311,7 +311,7 @@ TEST(a_lock_that_may_be_set_is_noted_until_an_answer)
 
 TEST(who_is_busy_with_the_token_is_asked_later)
 {
-    static const enum dibs__member_phase busy[] = {DIBS__MEMBER_ASKED, DIBS__MEMBER_LEAVING, DIBS__MEMBER_RETIRED};
+    static const enum dibs__member_phase busy[] = {DIBS__MEMBER_PENDING, DIBS__MEMBER_PENDING, DIBS__MEMBER_RETIRED};
 
     for (size_t i = 0; i < sizeof busy / sizeof busy[0]; i++) {
         setup(state);
@@ -324,8 +324,8 @@ TEST(who_is_busy_with_the_token_is_asked_later)
 /* Nor one whose clock was set, nor one of another quorum, where the lock would have to be set. */
 TEST(who_may_not_vote_is_not_asked_to_set_the_lock)
 {
-    put_in(0, DIBS__MEMBER_UNKNOWN);
-    put_in(1, DIBS__MEMBER_UNKNOWN);
+    put_in(0, DIBS__MEMBER_NOTHING);
+    put_in(1, DIBS__MEMBER_NOTHING);
     atomic_store(&setting.members[0].steps, 1);
     atomic_store(&setting.members[1].strange, true);
     atomic_store(&setting.members[2].steps, 1);
@@ -441,14 +441,14 @@ TEST(a_lock_that_could_not_be_set_is_no_loss)
 {
     for (int anothers = 0; anothers < 2; anothers++) {
         setup(state);
-        put_in(0, DIBS__MEMBER_UNKNOWN);
+        put_in(0, DIBS__MEMBER_NOTHING);
         begin_renewal();
         answers(0, (struct dibs__renewal){.result = DIBS__GONE, .was_anothers = anothers});
         answers(1, gone);
         assert_int_equal(dones, anothers);
         answers(2, yes);
         assert_true(dones == 1 && item->result == (anothers ? DIBS__GONE : DIBS__UNANSWERED));
-        assert_true(anothers || state_at(0)->phase == DIBS__MEMBER_UNKNOWN);
+        assert_true(anothers || state_at(0)->phase == DIBS__MEMBER_NOTHING);
     }
 }
 
@@ -466,7 +466,7 @@ TEST(renewals_by_a_clock_that_was_set_do_not_count)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         setup(state);
         if (rows[i].top_up)
-            put_in(0, DIBS__MEMBER_UNKNOWN);
+            put_in(0, DIBS__MEMBER_NOTHING);
         begin_renewal();
         atomic_store(&setting.members[0].set_back, rows[i].set_back);
         atomic_store(&setting.members[0].steps, rows[i].distrusted);
@@ -526,7 +526,7 @@ TEST(a_look_finds_any_loss)
 /* Others may have it where it was not granted; and who does not watch is not asked. */
 TEST(a_look_concerns_who_granted_the_lock_and_watches)
 {
-    put_in(0, DIBS__MEMBER_UNKNOWN);
+    put_in(0, DIBS__MEMBER_NOTHING);
     setting.stores[2].watches = false;
     look();
     assert_null(asked[2]);

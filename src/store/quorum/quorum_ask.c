@@ -34,25 +34,12 @@ struct asking {
 
 /* ------------------------------------------------------------------- the begin */
 
-/* Takes the member's operation under way back, or begins an ask if `asks`. False: nothing is under way there. */
-static bool ask_at(struct dibs__quorum *q, struct dibs__claim *claim, const struct dibs__attempt *attempt, size_t i,
-                   bool asks)
-{
-    bool taken_back;
-
-    if (!dibs__member_take(q, claim, i, asks, &taken_back))
-        return false;
-    if (!taken_back)
-        dibs__member_ask(&claim->ops[i], attempt);
-    return true;
-}
-
 static void begin_at_all(struct dibs__quorum *q, struct dibs__claim *claim, const struct dibs__attempt *attempt)
 {
     uint32_t spared, fit = dibs__members_to_ask(q, &spared);
 
     for (size_t i = 0; i < q->count; i++)
-        if (ask_at(q, claim, attempt, i, dibs__set_has(fit, i)))
+        if (dibs__member_ask(&claim->ops[i], dibs__set_has(fit, i) ? attempt : NULL))
             claim->open |= (uint32_t)1 << i;
     claim->spared = spared & ~claim->open;
 }
@@ -215,7 +202,7 @@ static void land_leave(struct dibs__fan_out *fan_out, struct dibs__pending_op *o
     struct asking *asking = asking_of(fan_out);
 
     dibs__member_left(fan_out->quorum, op, status);
-    if (!asking->raising && ask_at(fan_out->quorum, asking->claim, asking->attempt, op->member->index, true))
+    if (!asking->raising && dibs__member_ask(op, asking->attempt))
         fan_out->open |= (uint32_t)1 << op->member->index;
 }
 
@@ -421,7 +408,7 @@ static void ask_the_spared(struct dibs__fan_out *fan_out)
 
     asking->claim->spared = 0;
     for (size_t i = 0; i < fan_out->quorum->count; i++)
-        if (dibs__set_has(spared, i) && ask_at(fan_out->quorum, asking->claim, asking->attempt, i, true))
+        if (dibs__set_has(spared, i) && dibs__member_ask(&fan_out->ops[i], asking->attempt))
             fan_out->open |= (uint32_t)1 << i;
     dibs__fan_out_run(fan_out);
 }

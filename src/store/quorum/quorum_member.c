@@ -4,26 +4,7 @@
  */
 #include "store/quorum/quorum_parts.h"
 
-bool dibs__member_take(struct dibs__quorum *q, struct dibs__claim *claim, size_t i, bool asks, bool *taken_back)
-{
-    struct dibs__member_state *state = &claim->states[i];
-
-    dibs__quorum_mutex_lock(&q->mutex);
-    bool is_pending = state->phase == DIBS__MEMBER_ASKED || state->phase == DIBS__MEMBER_LEAVING;
-    *taken_back = is_pending && dibs__detached_take(q, &claim->ops[i]);
-    bool trusted = !dibs__member_is_distrusted(&q->members[i]) &&
-                   !atomic_load_explicit(&q->members[i].strange, memory_order_relaxed);
-    bool is_looked_at = dibs__pending_op_is_detached(
-        &claim->ops[i]); /* the scheduler's thread has noted the answer, and is not done yet */
-    bool may = *taken_back || (asks && !is_pending && !is_looked_at && state->phase != DIBS__MEMBER_RETIRED &&
-                               !state->stuck && trusted);
-    if (may && !*taken_back)
-        state->phase = DIBS__MEMBER_ASKED;
-    dibs__quorum_mutex_unlock(&q->mutex);
-    return may;
-}
-
-void dibs__member_ask(struct dibs__pending_op *op, const struct dibs__attempt *attempt)
+static void begin_ask(struct dibs__pending_op *op, const struct dibs__attempt *attempt)
 {
     op->attempt.lease_ms = attempt->lease_ms;
     op->attempt.shared = attempt->shared;
@@ -31,6 +12,27 @@ void dibs__member_ask(struct dibs__pending_op *op, const struct dibs__attempt *a
     op->attempt.wait = attempt->wait;
     op->answer = (struct dibs__answer){.fence = 0};
     dibs__pending_op_begin(op, dibs__op_ask(&op->attempt, &op->answer, 0));
+}
+
+/* An operation that is detached and not pending: the scheduler's thread has noted its answer, and is not done yet. */
+bool dibs__member_ask(struct dibs__pending_op *op, const struct dibs__attempt *attempt)
+{
+    struct dibs__quorum *q = op->member->quorum;
+    struct dibs__member_state *state = &op->claim->states[op->member->index];
+    bool trusted =
+        !dibs__member_is_distrusted(op->member) && !atomic_load_explicit(&op->member->strange, memory_order_relaxed);
+
+    dibs__quorum_mutex_lock(&q->mutex);
+    bool is_pending = state->phase == DIBS__MEMBER_PENDING, is_detached = dibs__pending_op_is_detached(op);
+    bool taken_back = is_pending && dibs__detached_take(q, op);
+    bool asks =
+        attempt && trusted && !is_pending && !is_detached && state->phase != DIBS__MEMBER_RETIRED && !state->stuck;
+    if (asks)
+        state->phase = DIBS__MEMBER_PENDING;
+    dibs__quorum_mutex_unlock(&q->mutex);
+    if (asks)
+        begin_ask(op, attempt);
+    return taken_back || asks;
 }
 
 /* Called when the claim has ended and nothing is under way: leaves nothing of it at the member. */
@@ -68,7 +70,7 @@ static enum dibs__member_phase state_after(const struct dibs__pending_op *op, di
 {
     if (op->answer.retired == DIBS__RETIRED)
         return DIBS__MEMBER_RETIRED;
-    return status == DIBS_OK ? DIBS__MEMBER_GRANTED : status == DIBS_BUSY ? DIBS__MEMBER_TAKEN : DIBS__MEMBER_UNKNOWN;
+    return status == DIBS_OK ? DIBS__MEMBER_GRANTED : status == DIBS_BUSY ? DIBS__MEMBER_TAKEN : DIBS__MEMBER_NOTHING;
 }
 
 enum dibs__claim_state dibs__member_note(struct dibs__quorum *q, struct dibs__pending_op *op, dibs_status status)
@@ -96,7 +98,7 @@ void dibs__member_leave(struct dibs__quorum *q, struct dibs__pending_op *op)
     const struct dibs__claim *claim = op->claim;
 
     dibs__quorum_mutex_lock(&q->mutex);
-    op->claim->states[op->member->index].phase = DIBS__MEMBER_LEAVING;
+    op->claim->states[op->member->index].phase = DIBS__MEMBER_PENDING;
     dibs__quorum_mutex_unlock(&q->mutex);
     dibs__pending_op_begin(
         op, (struct dibs__op){

@@ -71,11 +71,9 @@ static inline bool dibs__member_is_distrusted(const struct dibs__member *member)
 /* What a member knows of a token. */
 enum dibs__member_phase {
     DIBS__MEMBER_NOTHING, /* nothing, as far as this process knows */
-    DIBS__MEMBER_ASKED,   /* an ask is under way */
+    DIBS__MEMBER_PENDING, /* an ask is under way, or a release, because there was no majority */
     DIBS__MEMBER_GRANTED, /* the token has the lock */
     DIBS__MEMBER_TAKEN,   /* another token had the lock; this one may be in the queue */
-    DIBS__MEMBER_UNKNOWN, /* the last ask failed */
-    DIBS__MEMBER_LEAVING, /* a release is under way, because there was no majority */
     DIBS__MEMBER_RETIRED  /* the member retracts the token: nothing may be asked there under the token any more */
 };
 
@@ -261,13 +259,10 @@ void dibs__detached_finish_all(struct dibs__quorum *q); /* at the closing */
 /* ------------------------------------------------- asks, releases, the others */
 
 /*
- * Takes a member's state for an ask. *taken_back: an operation that is under way now belongs to the calling
- * thread. Without `asks` that is all that is taken. False: nothing was taken, or the member can't be asked now.
+ * Takes back the operation that is under way at the member, or else begins an ask for the attempt, unless the attempt
+ * is NULL, or the member can't be asked now. False: neither; the calling thread has nothing to wait for there.
  */
-bool dibs__member_take(struct dibs__quorum *q, struct dibs__claim *claim, size_t i, bool asks, bool *taken_back);
-
-/* Begins an ask for the attempt; the state was taken. */
-void dibs__member_ask(struct dibs__pending_op *op, const struct dibs__attempt *attempt);
+bool dibs__member_ask(struct dibs__pending_op *op, const struct dibs__attempt *attempt);
 
 /* Notes how an ask ended. Returns the state of the claim. */
 enum dibs__claim_state dibs__member_note(struct dibs__quorum *q, struct dibs__pending_op *op, dibs_status status);

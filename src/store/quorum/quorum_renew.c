@@ -292,8 +292,7 @@ static bool takes_renewal(const struct dibs__member *member, const struct dibs__
 {
     *top_up = state->phase != DIBS__MEMBER_GRANTED && now >= state->top_up_from;
     return !(*top_up && (dibs__member_is_distrusted(member) || atomic_load(&member->strange))) && !state->renewing &&
-           state->phase != DIBS__MEMBER_ASKED && state->phase != DIBS__MEMBER_LEAVING &&
-           state->phase != DIBS__MEMBER_RETIRED;
+           state->phase != DIBS__MEMBER_PENDING && state->phase != DIBS__MEMBER_RETIRED;
 }
 
 /*
@@ -339,7 +338,7 @@ static void add(struct part_batch *sent, struct dibs__claim *claim, const struct
     }
     if (!watch) {
         state->behind = !takes && (item->extension || state->behind);
-        state->passed_over = !takes && (state->renewing || state->phase == DIBS__MEMBER_ASKED);
+        state->passed_over = !takes && (state->renewing || state->phase == DIBS__MEMBER_PENDING);
     }
     dibs__quorum_mutex_unlock(&q->mutex);
     if (!takes)
