@@ -502,16 +502,18 @@ TEST(an_answer_tells_from_when_a_master_votes)
     assert_true(atomic_load(&setting.members[1].votes_from) == moved_clock_now(&setting.clock) + MS(1));
 }
 
-/* What a master says when it is admitted changes who is admitted, and not what the look found before. */
-TEST(an_admission_is_no_finding)
+/* What a master says when it is admitted takes the place of what it said before. */
+TEST(the_last_answer_of_a_master_counts)
 {
     says(0, lost);
-    look->admitting = true;
-    says(0, waits);
     says(1, lost);
-    assert_int_equal(look->admitted, 1);
-    assert_int_equal(look->unknown, 1);
-    assert_int_equal(look->known, 0);
+    says(0, waits);
+    assert_int_equal(look->known, 1);
+    assert_int_equal(look->unknown, 2);
+    says(0, votes);
+    assert_int_equal(look->ready, 1);
+    says(0, lost);
+    assert_true(look->known == 0 && look->ready == 0 && look->unknown == 3);
 }
 
 TESTS(setup, teardown)

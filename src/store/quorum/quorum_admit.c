@@ -21,23 +21,24 @@
 
 /* ---------------------------------------------------------------- the answers */
 
+static void take_out(struct dibs__look *look, uint32_t bit)
+{
+    look->known &= ~bit;
+    look->ready &= ~bit;
+    look->restarted &= ~bit;
+    look->unknown &= ~bit;
+}
+
 void dibs__look_take(struct dibs__look *look, const struct dibs__vote *vote, size_t i)
 {
     uint32_t bit = (uint32_t)1 << i;
 
+    take_out(look, bit);
     look->answers[i] = *vote;
-    if (vote->ready)
-        look->ready |= bit;
-    if (look->admitting) {
-        look->admitted |= vote->known ? bit : 0;
-        return;
-    }
-    if (vote->known)
-        look->known |= bit;
-    else if (vote->restarted)
-        look->restarted |= bit;
-    else
-        look->unknown |= bit;
+    look->known |= vote->known ? bit : 0;
+    look->ready |= vote->ready ? bit : 0;
+    look->restarted |= !vote->known && vote->restarted ? bit : 0;
+    look->unknown |= !vote->known && !vote->restarted ? bit : 0;
     if ((vote->known || vote->restarted) && vote->longest_ms > look->others_ms)
         look->others_ms = vote->longest_ms;
 }
@@ -146,11 +147,8 @@ void dibs__look_set_aside(const struct dibs__quorum *q, struct dibs__look *look,
         atomic_store(&q->members[i].strange, strange);
         if (!strange)
             continue;
+        take_out(look, bit);
         look->strange |= bit;
-        look->known &= ~bit;
-        look->ready &= ~bit;
-        look->restarted &= ~bit;
-        look->unknown &= ~bit;
     }
 }
 
@@ -174,11 +172,10 @@ void dibs__look_number_anew(struct dibs__quorum *q, const struct dibs__look *loo
 
 bool dibs__look_lacks_number(const struct dibs__quorum *q, const struct dibs__look *look)
 {
-    uint32_t known = look->known | look->admitted;
-    bool lacks = false, may_be_made = dibs__set_count(known) == q->count && make_number(q, look) != 0;
+    bool lacks = false, may_be_made = dibs__set_count(look->known) == q->count && make_number(q, look) != 0;
 
     for (size_t i = 0; i < q->count; i++)
-        lacks = lacks || (dibs__set_has(known, i) && look->answers[i].quorum == 0);
+        lacks = lacks || (dibs__set_has(look->known, i) && look->answers[i].quorum == 0);
     return lacks && (may_be_made || atomic_load(&q->number) != 0);
 }
 

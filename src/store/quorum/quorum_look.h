@@ -29,13 +29,12 @@ static inline bool dibs__waits_too_long(int64_t votes_in_ms, int64_t wait_ms)
 
 /* The fields are sets of members, unless their comments say otherwise. */
 struct dibs__look {
-    uint32_t open;      /* have not answered */
-    uint32_t known;     /* know whether they may vote */
-    uint32_t ready;     /* those of them that may vote now */
-    uint32_t restarted; /* knew in an earlier process whether they may vote */
-    uint32_t unknown;   /* do not know whether they may vote */
-    uint32_t strange;   /* members of another quorum, or the second name of a server; in none of the sets above */
-    uint32_t admitted;
+    uint32_t open;       /* have not answered */
+    uint32_t known;      /* know whether they may vote */
+    uint32_t ready;      /* those of them that may vote now */
+    uint32_t restarted;  /* knew in an earlier process whether they may vote */
+    uint32_t unknown;    /* do not know whether they may vote */
+    uint32_t strange;    /* members of another quorum, or the second name of a server; in none of the sets above */
     bool admitting;      /* whether the second part of the look has begun */
     uint32_t longest_ms; /* length of leases that this look announces */
     uint32_t others_ms;  /* longest length that the known and restarted members know of */

@@ -60,7 +60,7 @@ static void begin_one(struct dibs__quorum *q, struct dibs__look *look, size_t i,
 static void begin_at_all(struct dibs__quorum *q, struct dibs__look *look)
 {
     look->longest_ms = atomic_load(&q->voting.longest_ms);
-    look->known = look->ready = look->restarted = look->unknown = look->strange = look->admitted = 0;
+    look->known = look->ready = look->restarted = look->unknown = look->strange = 0;
     look->others_ms = 0;
     look->admitting = false;
     look->first_began = look->began = dibs__quorum_now(q);
@@ -92,7 +92,7 @@ static void admit_new_quorum(struct dibs__quorum *q, struct dibs__look *look)
 /* Whether a majority knows how long leases may be. */
 static bool is_announced(const struct dibs__quorum *q, const struct dibs__look *look)
 {
-    return dibs__set_count(look->known | look->admitted) >= q->majority;
+    return dibs__set_count(look->known) >= q->majority;
 }
 
 static void abandon_open(const struct dibs__quorum *q, struct dibs__look *look)
@@ -388,7 +388,7 @@ static bool is_any_distrusted(const struct dibs__quorum *q)
  */
 static int64_t left_ms(const struct dibs__quorum *q, const struct dibs__look *look, size_t i)
 {
-    bool is_known = dibs__set_has(look->known | look->admitted, i);
+    bool is_known = dibs__set_has(look->known, i);
 
     if (dibs__set_has(look->strange, i))
         return LOOK_MOST_MS;
