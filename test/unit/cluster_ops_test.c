@@ -345,9 +345,6 @@ TEST(a_release_asks_for_no_attempt_in_doubt)
     assert_status(DIBS_UNAVAILABLE, op.release.next_status);
     assert_int_equal(answer.retired, DIBS__RETIRED);
     assert_ptr_equal(op.release.next.attempt, &attempt);
-    op = release("x");
-    assert_status(DIBS_OK, finish(&op));
-    assert_status(DIBS_BUSY, op.release.next_status); /* nobody was asked for */
 }
 
 /* Only its answer may have told of it so far. */

@@ -260,43 +260,37 @@ static dibs_status ask_at(struct dibs__cluster *cluster, struct dibs__node *node
     return status;
 }
 
-/* What the releases at several nodes come to. The next attempt is asked for until its token is retired. */
-struct sum {
-    struct dibs__ask next;
-    dibs_status next_status;
-    bool again;
-};
-
-static dibs_status release_at(struct dibs__cluster *cluster, struct cluster_op *cluster_op, struct dibs__op *op,
-                              struct sum *sum, struct dibs__error *error)
+/* At each node the next attempt is asked for again, until its token is retired. */
+static dibs_status release_at(struct dibs__cluster *cluster, const struct cluster_op *cluster_op, struct dibs__op *op,
+                              struct dibs__error *error)
 {
     struct dibs__store *member = cluster_op->node->member;
     struct dibs__release *release = &op->release;
+    struct dibs__attempt *next = release->next.attempt;
+    bool asks = next && !release->next.answer->retired, again = release->again;
 
-    bool asks = sum->next.attempt && !sum->next.answer->retired;
-
-    if (asks && !come_to(cluster, sum->next.attempt, cluster_op->node)) {
-        sum->next_status = DIBS_UNAVAILABLE;
-        *sum->next.answer = (struct dibs__answer){.retired = DIBS__RETIRED};
+    if (asks && !come_to(cluster, next, cluster_op->node)) {
+        *release->next.answer = (struct dibs__answer){.retired = DIBS__RETIRED};
         asks = false;
     }
-    release->next = asks ? sum->next : (struct dibs__ask){.attempt = NULL};
+    release->next.attempt = asks ? next : NULL;
     dibs_status status = member->ops->finish(member, op, error);
-    sum->again = sum->again || release->again || cluster_op->redirect.in_doubt;
-    if (asks)
-        sum->next_status = release->next_status;
+    release->next.attempt = next;
+    release->again = again || release->again || cluster_op->redirect.in_doubt;
+    if (next && !asks)
+        release->next_status = DIBS_UNAVAILABLE;
     return status;
 }
 
 static dibs_status finish_at(struct dibs__cluster *cluster, struct cluster_op *cluster_op, struct dibs__op *op,
-                             struct sum *sum, struct dibs__error *error)
+                             struct dibs__error *error)
 {
     struct dibs__node *node = cluster_op->node;
 
     if (op->kind == DIBS__OP_ASK)
         return ask_at(cluster, node, op, error);
     if (op->kind == DIBS__OP_RELEASE)
-        return release_at(cluster, cluster_op, op, sum, error);
+        return release_at(cluster, cluster_op, op, error);
     return node->member->ops->finish(node->member, op, error);
 }
 
@@ -324,31 +318,24 @@ dibs_status dibs__cluster_finish(struct dibs__store *base, struct dibs__op *op, 
 {
     struct dibs__cluster *cluster = dibs__cluster_of(base);
     bool is_release = op->kind == DIBS__OP_RELEASE;
-    struct sum sum = {.next_status = DIBS_BUSY};
 
     if (is_release)
-        sum.next = op->release.next;
-    else if (op->kind == DIBS__OP_ASK)
-        sum.next = op->ask;
-    if (sum.next.attempt)
-        *sum.next.answer = (struct dibs__answer){.fence = 0};
+        op->release.again = false;
+    if (asked_for(op))
+        *(is_release ? op->release.next.answer : op->ask.answer) = (struct dibs__answer){.fence = 0};
     struct cluster_op *cluster_op = take_op(cluster, op, error);
     dibs_status status = cluster_op ? DIBS_OK : error->status;
     if (cluster_op) {
         do
-            status = finish_at(cluster, cluster_op, op, &sum, error);
+            status = finish_at(cluster, cluster_op, op, error);
         while (status == DIBS_UNAVAILABLE && goes_on(cluster, cluster_op, op));
         if (is_release && status != DIBS_OK && status != DIBS_NOT_HELD)
             retract_at(cluster_op->node->member, op);
         op->redirect = NULL;
         end_op(cluster, cluster_op, status);
     } else if (is_release) {
+        op->release.next_status = DIBS_BUSY; /* nobody was asked for */
         retract_at(base, op);
-    }
-    if (is_release) {
-        op->release.next = sum.next;
-        op->release.again = sum.again;
-        op->release.next_status = sum.next_status;
     }
     return status;
 }
