@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/findings.h"
 #include "store/memory_space.h"
 
 struct memory {

@@ -7,16 +7,7 @@
 #include "store/store.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <strings.h>
-
-int64_t dibs__token_limit(const char *token)
-{
-    const char *mark = strrchr(token, DIBS__TOKEN_SHARED);
-    size_t digits = mark ? strspn(mark + 1, "0123456789") : 0;
-
-    return digits > 0 && mark[1 + digits] == '\0' ? strtoll(mark + 1, NULL, 10) : -1;
-}
 
 dibs_status dibs__store_open(struct dibs__store **out, const struct dibs__store_config *config,
                              struct dibs__error *error)

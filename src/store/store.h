@@ -313,7 +313,7 @@ struct dibs__walk {
     bool (*found)(void *context, const char *name); /* must not call the store; false: no memory */
 };
 
-/* An examination: what a store reports of its servers, in sentences (store/findings.h). */
+/* An examination: what a store reports of its servers, in sentences. */
 struct dibs__examination {
     void *context;
     bool (*goes_on)(void *context);                            /* as of a walk */
@@ -327,6 +327,12 @@ struct dibs__examination {
     bool clock_known;
     int64_t ahead_us; /* the server's clock minus this host's */
 };
+
+#define DIBS__FINDING_MAX 512 /* bytes of a text or a remedy including the NUL; longer text is cut */
+
+/* Reports a finding. The text is given as for printf. remedy: "" if the verdict is ok. */
+void dibs__found(struct dibs__examination *examination, const char *server, const char *subject, dibs_verdict verdict,
+                 const char *remedy, const char *format, ...) DIBS__PRINTF(6, 7);
 
 /* What a renewal tells the store about the use of a lease that its process may keep. */
 enum dibs__use {

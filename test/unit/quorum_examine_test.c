@@ -2,7 +2,6 @@
 #include <stdio.h>
 
 #include "quorum_voters.h"
-#include "store/findings.h"
 #include "store/quorum/quorum_look.h"
 
 #define NUMBER 5

@@ -1,6 +1,5 @@
 /* What goes to all masters: the walk over the names of locks, and the examination. */
 #include "store/cluster/cluster_parts.h"
-#include "store/findings.h"
 
 #define MASTERS_ENOUGH 3
 

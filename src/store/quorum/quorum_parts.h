@@ -28,7 +28,6 @@
 #include "base/backoff.h"
 #include "base/list.h"
 #include "base/mutex.h"
-#include "store/findings.h"
 #include "store/quorum/quorum_clock.h"
 #include "store/store.h"
 

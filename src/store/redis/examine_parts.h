@@ -11,7 +11,6 @@
 #define DIBS_STORE_REDIS_EXAMINE_PARTS_H
 
 #include "redis/inquiry.h"
-#include "store/findings.h"
 #include "store/redis/redis_store.h"
 
 #define DIBS__SERVER_NAME_MAX (DIBS__HOST_MAX + 8)

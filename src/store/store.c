@@ -1,4 +1,35 @@
+/* What all stores share, and what their callers do with any of them. */
 #include "store/store.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int64_t dibs__token_limit(const char *token)
+{
+    const char *mark = strrchr(token, DIBS__TOKEN_SHARED);
+    size_t digits = mark ? strspn(mark + 1, "0123456789") : 0;
+
+    return digits > 0 && mark[1 + digits] == '\0' ? strtoll(mark + 1, NULL, 10) : -1;
+}
+
+void dibs__found(struct dibs__examination *examination, const char *server, const char *subject, dibs_verdict verdict,
+                 const char *remedy, const char *format, ...)
+{
+    char text[DIBS__FINDING_MAX];
+    const dibs_finding finding = {
+        .server = server, .subject = subject, .verdict = verdict, .text = text, .remedy = remedy};
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (!examination->found(examination->context, &finding))
+        examination->no_memory = true;
+}
+
+/* ------------------------------------------------------------------- waiting */
 
 static bool goes_on(const struct dibs__waiting *waiting)
 {
