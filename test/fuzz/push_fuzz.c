@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "fuzz/fuzz.h"
-#include "store/redis/keys.h"
 #include "store/redis/codec.h"
 
 static void check(const struct dibs__pushed *pushed, const char *prefix, const char *bytes, size_t size)

@@ -7,7 +7,7 @@
 #include "redis/call.h"
 #include "redis/reply.h"
 #include "redis/scripts.h"
-#include "store/redis/keys.h"
+#include "store/redis/codec.h"
 #include "support/test.h"
 
 /* The reply of those bytes, to be freed. */

@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "store/redis/codec.h"
 #include "store/redis/redis_store.h"
 
 #define WAIT_GRACE_MS 5 /* time for the reply that WAIT gives at its own timeout */

@@ -11,7 +11,6 @@
 #include "base/random.h"
 #include "redis/reply.h"
 #include "store/redis/examine_parts.h"
-#include "store/redis/keys.h"
 
 #define WORDS_MAX 6
 #define NOBODYS_ID "9223372036854775807"

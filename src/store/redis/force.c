@@ -1,7 +1,6 @@
 /* Takes a lock from its holder. */
 #include <string.h>
 
-#include "store/redis/codec.h"
 #include "store/redis/redis_store.h"
 
 /* A forced unlock that is being finished. */

@@ -3,7 +3,6 @@
 
 #include "base/random.h"
 #include "redis/reply.h"
-#include "store/redis/codec.h"
 #include "store/redis/redis_store.h"
 
 /*

@@ -7,7 +7,6 @@
 
 #include "redis/socket.h"
 #include "redis/tls.h"
-#include "store/redis/codec.h"
 #include "store/redis/redis_store.h"
 
 /* ------------------------------------------------------------ the scheduler */

@@ -9,7 +9,7 @@
  *   retractions.c    tokens that are deleted in the background
  *   node.c           what only a node of a cluster does, and how it redirects a command
  *   tracking.c       how the server reports that locks have changed
- *   codec.c, keys.c  the formats of what is sent and received
+ *   codec.c          the formats of what is sent and received, and the names of the keys
  *
  * Lock discipline: `mutex` guards which exclusive channels are in use and who waits for one, `relocks`, `restored`, the
  * retractions, and the probe and the foreign locks of tracking.c. `down` changes under the mutex, and the listener is
@@ -22,7 +22,7 @@
 #include "redis/call.h"
 #include "redis/sentinel.h"
 #include "redis/subscriber.h"
-#include "store/redis/keys.h"
+#include "store/redis/codec.h"
 #include "store/redis/redis.h"
 #include "store/redis/relocks.h"
 #include "store/store.h"

@@ -1,7 +1,6 @@
 /* Releases, alone or followed by an ask in the same round trip, and releases in the background. */
 
 #include "redis/reply.h"
-#include "store/redis/codec.h"
 #include "store/redis/redis_store.h"
 
 /*

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 
 #include "redis/reply.h"
-#include "store/redis/codec.h"
 #include "store/redis/redis_store.h"
 
 /* A server remembers a fence for an hour at least (fence.lua), less what its clock may be off. */

@@ -14,7 +14,6 @@
 
 #include "base/list.h"
 #include "redis/reply.h"
-#include "store/redis/codec.h"
 #include "store/redis/redis_store.h"
 
 #define AGAIN_FIRST_MS 20

@@ -6,7 +6,6 @@
 
 #include "base/hash.h"
 #include "redis/reply.h"
-#include "store/redis/codec.h"
 #include "store/redis/redis_store.h"
 
 /* A fence may be ahead of the clock by this much, if many grants came within a microsecond. */

@@ -15,7 +15,6 @@
 #include <string.h>
 
 #include "redis/reply.h"
-#include "store/redis/codec.h"
 #include "store/redis/redis_store.h"
 
 #define PROBE_MS "100"      /* how long the probe's key lives */

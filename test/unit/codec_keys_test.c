@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/redis/keys.h"
+#include "store/redis/codec.h"
 #include "support/test.h"
 
 /* CRC16 (XMODEM), as the specification of Redis Cluster says. */
