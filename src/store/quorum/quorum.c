@@ -217,55 +217,47 @@ static bool is_unconfirmed(struct dibs__store *base, const struct dibs__lease_st
 
 /* -------------------------------------------------------------- open and close */
 
-static dibs_status begin_to_connect(struct dibs__quorum *q, struct dibs__error *error)
+/*
+ * Begins to connect the members; with `wait` it tries whether they can confirm grants, but only those that have
+ * answered. Fails if too few are left.
+ */
+static dibs_status connect_members(const struct dibs__quorum *q, bool wait, struct dibs__error *error)
 {
     struct dibs__error worst = {DIBS_OK, ""};
     size_t failed = 0;
 
     for (size_t i = 0; i < q->count; i++) {
+        struct dibs__store *store = q->members[i].store;
         struct dibs__error its = {DIBS_OK, ""};
-        failed += q->members[i].store->ops->connect(q->members[i].store, false, &its) != DIBS_OK;
+        if (wait && atomic_load(&q->members[i].usual) == 0)
+            continue;
+        dibs_status status = store->ops->connect(store, wait, &its);
+        if (status == DIBS_OK || (wait && status == DIBS_UNAVAILABLE))
+            continue;
+        failed++;
         dibs__error_keep_worst(&worst, &its);
     }
-    q->connect_by = dibs__after_ms(dibs__quorum_now(q), q->config.connect_timeout_ms);
     if (failed <= q->count - q->majority)
         return DIBS_OK;
     *error = worst;
     return dibs__quorum_no_majority(q, (unsigned)(q->count - failed), error);
 }
 
-/* Fails if too few masters are left that don't refuse what confirms grants. Only those that have answered are tried. */
-static dibs_status try_to_confirm(struct dibs__quorum *q, struct dibs__error *error)
-{
-    struct dibs__error refusal = {DIBS_OK, ""}, its;
-    unsigned refused = 0;
-
-    for (size_t i = 0; i < q->count; i++) {
-        struct dibs__store *store = q->members[i].store;
-        if (atomic_load(&q->members[i].usual) == 0 || store->ops->connect(store, true, &its) == DIBS_OK ||
-            its.status == DIBS_UNAVAILABLE)
-            continue;
-        refused++;
-        dibs__error_keep_worst(&refusal, &its);
-    }
-    if (refused <= q->count - q->majority)
-        return DIBS_OK;
-    *error = refusal;
-    return error->status;
-}
-
 /* A majority must answer; whether these masters may vote does not matter here. */
 static dibs_status connect_quorum(struct dibs__store *base, bool wait, struct dibs__error *error)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
+    dibs_status status = wait ? DIBS_OK : connect_members(q, false, error);
     unsigned answered;
 
-    if (!wait)
-        return begin_to_connect(q, error);
-    dibs_status status = dibs__vote_announce(q, q->config.lease_ms, q->connect_by, &answered, error);
+    if (!wait) {
+        q->connect_by = dibs__after_ms(dibs__quorum_now(q), q->config.connect_timeout_ms);
+        return status;
+    }
+    status = dibs__vote_announce(q, q->config.lease_ms, q->connect_by, &answered, error);
     if (answered < q->majority || status == DIBS_INVALID)
         return status;
-    return q->config.durable || q->config.min_replicas > 0 ? try_to_confirm(q, error) : DIBS_OK;
+    return q->config.durable || q->config.min_replicas > 0 ? connect_members(q, true, error) : DIBS_OK;
 }
 
 static void close_quorum(struct dibs__store *base)
