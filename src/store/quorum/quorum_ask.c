@@ -372,18 +372,34 @@ static int64_t pause_ms(const struct dibs__quorum *q, const struct asking *askin
     return pause;
 }
 
+/* Whether the token is in the queues of a majority. *retired: at some member nothing may be asked under it any more. */
+static bool is_queued(struct dibs__quorum *q, const struct dibs__claim *claim, bool *retired)
+{
+    size_t count = 0;
+
+    *retired = false;
+    dibs__quorum_mutex_lock(&q->mutex);
+    for (size_t i = 0; i < q->count; i++) {
+        const struct dibs__member_state *state = &claim->states[i];
+        count += state->phase == DIBS__MEMBER_TAKEN && claim->ops[i].attempt.in_store;
+        *retired = *retired || state->phase == DIBS__MEMBER_RETIRED || state->stuck;
+    }
+    dibs__quorum_mutex_unlock(&q->mutex);
+    return count >= q->majority;
+}
+
 /* Called when no majority granted the lock. */
 static dibs_status fail(struct dibs__fan_out *fan_out, struct dibs__answer *answer, struct dibs__error *error)
 {
     struct dibs__quorum *q = fan_out->quorum;
     struct asking *asking = asking_of(fan_out);
     struct dibs__attempt *attempt = asking->attempt;
-    bool replied = dibs__set_count(asking->granted | asking->refused) >= q->majority;
+    bool replied = dibs__set_count(asking->granted | asking->refused) >= q->majority, retired;
 
     give_back(q, asking);
     answer->again_ms = pause_ms(q, asking);
-    attempt->in_store = dibs__claim_is_queued(q, asking->claim);
-    if (dibs__claim_is_retired(q, asking->claim)) {
+    attempt->in_store = is_queued(q, asking->claim, &retired);
+    if (retired) {
         dibs__claim_retract(q, asking->claim);
         dibs__quorum_attempt_set_back(attempt);
         answer->retired = DIBS__RETIRED;

@@ -137,25 +137,3 @@ void dibs__member_left(struct dibs__quorum *q, struct dibs__pending_op *op, dibs
     if (ended)
         clear_member(q, op);
 }
-
-bool dibs__claim_is_queued(struct dibs__quorum *q, const struct dibs__claim *claim)
-{
-    size_t count = 0;
-
-    dibs__quorum_mutex_lock(&q->mutex);
-    for (size_t i = 0; i < q->count; i++)
-        count += claim->states[i].phase == DIBS__MEMBER_TAKEN && claim->ops[i].attempt.in_store;
-    dibs__quorum_mutex_unlock(&q->mutex);
-    return count >= q->majority;
-}
-
-bool dibs__claim_is_retired(struct dibs__quorum *q, const struct dibs__claim *claim)
-{
-    bool retired = false;
-
-    dibs__quorum_mutex_lock(&q->mutex);
-    for (size_t i = 0; i < q->count; i++)
-        retired = retired || claim->states[i].phase == DIBS__MEMBER_RETIRED || claim->states[i].stuck;
-    dibs__quorum_mutex_unlock(&q->mutex);
-    return retired;
-}

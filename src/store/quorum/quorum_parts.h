@@ -287,12 +287,6 @@ static inline void dibs__member_conclude(struct dibs__pending_op *op, bool held)
     op->member->store->ops->conclude(op->member->store, &op->attempt, held);
 }
 
-/* Whether the token is in the queues of a majority. */
-bool dibs__claim_is_queued(struct dibs__quorum *q, const struct dibs__claim *claim);
-
-/* Whether there is a member at which nothing may be asked under the token any more. */
-bool dibs__claim_is_retired(struct dibs__quorum *q, const struct dibs__claim *claim);
-
 /* Resets the attempt to one that has never asked. */
 void dibs__quorum_attempt_set_back(struct dibs__attempt *attempt);
 
