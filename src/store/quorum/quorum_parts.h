@@ -3,8 +3,7 @@
  *   quorum.c          opening, closing, the scheduler's part, what the members report, which URLs are fit for them
  *   quorum_table.c    the table of claims, by token: what each member knows of each
  *   quorum_op.c       operations that were begun at one member, and how a thread waits for several
- *   quorum_detached.c operations that no thread waits for any more
- *   quorum_member.c   one member's part in the asks of a token
+ *   quorum_member.c   one member's part in the asks of a token; operations that no thread waits for any more
  *   quorum_ask.c, quorum_release.c, quorum_query.c, quorum_force.c, quorum_renew.c: the operations of store.h
  *   quorum_examine.c  what endangers locks at the members; who may vote because an operator vouches for it
  *   quorum_vote.c     which masters may vote: looks at them
@@ -274,12 +273,6 @@ void dibs__member_leave(struct dibs__quorum *q, struct dibs__pending_op *op);
 
 /* Called when that is over. If it was not confirmed, the member retracts the token. */
 void dibs__member_left(struct dibs__quorum *q, struct dibs__pending_op *op, dibs_status status);
-
-/*
- * The ask of a detached pending operation is over. A late grant is one more vote if the claim is held; otherwise
- * it is given back.
- */
-void dibs__member_land_late(struct dibs__quorum *q, struct dibs__pending_op *op, dibs_status status);
 
 /* Concludes the member's attempt; a second time changes nothing. held: the token has the lock there. */
 static inline void dibs__member_conclude(struct dibs__pending_op *op, bool held)
