@@ -27,7 +27,7 @@
 
 /* What the members have answered so far about one lease of the caller's batch. */
 struct tally {
-    struct dibs__claim *claim;        /* with a reference */
+    struct dibs__claim *claim;        /* with a reference, until all members have answered */
     unsigned renewed, gone;           /* numbers of members */
     unsigned asked;                   /* number of members that have not answered */
     uint64_t sure[DIBS__MEMBERS_MAX]; /* how long the lease is now sure to last at each member that renewed it */
@@ -41,7 +41,7 @@ struct round {
     struct dibs__quorum *quorum;
     struct dibs__batch *batch; /* NULL: it is done */
     unsigned references;       /* held by the batches of the members, and by the thread that begins them */
-    size_t undecided;
+    size_t count, undecided;   /* numbers of leases */
     uint64_t generation;
     struct dibs__error error;
     struct tally tallies[];
@@ -52,9 +52,8 @@ struct part_batch {
     struct dibs__batch batch; /* must come first: the batch that is done is freed by its address */
     struct round *round;
     struct dibs__member *member;
-    struct dibs__claim *claims[DIBS__BATCH_MAX]; /* of the items; each with a reference */
-    size_t at[DIBS__BATCH_MAX];                  /* the places of the items in the caller's batch */
-    bool was_topping_up[DIBS__BATCH_MAX];        /* an earlier renewal may set the lock at the member */
+    size_t at[DIBS__BATCH_MAX];           /* the places of the items in the caller's batch */
+    bool was_topping_up[DIBS__BATCH_MAX]; /* an earlier renewal may set the lock at the member */
 };
 
 /* ------------------------------------------------------------------ the outcome */
@@ -65,10 +64,18 @@ static bool has_lock(const struct dibs__renewal *said)
     return said->result == DIBS__RENEWED || said->result == DIBS__WATCHED;
 }
 
+static struct dibs__claim *claim_of(const struct part_batch *sent, size_t i)
+{
+    return sent->round->tallies[sent->at[i]].claim;
+}
+
 static void unref_round(struct round *round)
 {
-    if (--round->references == 0)
-        free(round);
+    if (--round->references > 0)
+        return;
+    for (size_t i = 0; i < round->count; i++)
+        dibs__claim_unref(round->quorum, round->tallies[i].claim);
+    free(round);
 }
 
 /* A majority renewed the lease: it lasts as long as a majority makes sure of. */
@@ -122,7 +129,6 @@ static void end_if_decided(struct round *round)
         if (batch->items[i].result == DIBS__UNANSWERED && round->error.status == DIBS_OK)
             dibs__error_set(&round->error, DIBS_UNAVAILABLE, "fewer than %zu of %zu masters renewed the lease",
                             q->majority, q->count);
-        dibs__claim_unref(q, round->tallies[i].claim);
     }
     if (replied || batch->watch)
         round->error.status = DIBS_OK;
@@ -171,7 +177,7 @@ static bool is_to_top_up(const struct dibs__quorum *q, const struct dibs__member
 static void note_watched(struct part_batch *sent, size_t i)
 {
     struct dibs__quorum *q = sent->member->quorum;
-    struct dibs__member_state *state = &sent->claims[i]->states[sent->member->index];
+    struct dibs__member_state *state = &claim_of(sent, i)->states[sent->member->index];
 
     dibs__quorum_mutex_lock(&q->mutex);
     if (state->phase != DIBS__MEMBER_GRANTED && sent->batch.items[i].result == DIBS__GONE && !is_to_top_up(q, state))
@@ -188,7 +194,7 @@ static void note_part(struct part_batch *sent, size_t i)
 {
     const struct dibs__renewal *item = &sent->batch.items[i];
     struct dibs__quorum *q = sent->member->quorum;
-    struct dibs__member_state *state = &sent->claims[i]->states[sent->member->index];
+    struct dibs__member_state *state = &claim_of(sent, i)->states[sent->member->index];
 
     dibs__quorum_mutex_lock(&q->mutex);
     bool forgot = item->result == DIBS__GONE && state->phase == DIBS__MEMBER_GRANTED;
@@ -203,17 +209,17 @@ static void note_part(struct part_batch *sent, size_t i)
     if (forgot) {
         state->phase = DIBS__MEMBER_NOTHING;
         state->top_up_from = dibs__after_ms(dibs__quorum_now(q), TOP_UP_AFTER_MS);
-        if (sent->claims[i]->state == DIBS__CLAIM_HELD)
+        if (claim_of(sent, i)->state == DIBS__CLAIM_HELD)
             top_up_later(q, state->top_up_from);
     }
     if (item->result != DIBS__UNANSWERED || (!item->sent && !sent->was_topping_up[i]))
         state->topping_up = false;
-    passed_over = passed_over && sent->claims[i]->state == DIBS__CLAIM_HELD;
+    passed_over = passed_over && claim_of(sent, i)->state == DIBS__CLAIM_HELD;
     dibs__quorum_mutex_unlock(&q->mutex);
     if (forgot)
         dibs__vote_want(q, 0);
     if (passed_over)
-        q->config.listener.changed(q->config.listener.context, sent->claims[i]->name);
+        q->config.listener.changed(q->config.listener.context, claim_of(sent, i)->name);
 }
 
 /*
@@ -263,7 +269,6 @@ static void part_done(struct dibs__batch *batch, const struct dibs__error *error
 {
     struct part_batch *sent = (struct part_batch *)batch;
     struct round *round = sent->round;
-    struct dibs__quorum *q = round->quorum;
 
     note_clock(sent);
     if (round->batch)
@@ -277,7 +282,6 @@ static void part_done(struct dibs__batch *batch, const struct dibs__error *error
             count(round, sent->at[i], &batch->items[i]);
             settle(round, sent->at[i]);
         }
-        dibs__claim_unref(q, sent->claims[i]);
     }
     end_if_decided(round);
     unref_round(round);
@@ -334,7 +338,6 @@ static void add(struct part_batch *sent, struct dibs__claim *claim, const struct
         state->renewing = state->renewing || !watch;
         sent->was_topping_up[sent->batch.count] = state->topping_up;
         state->topping_up = state->topping_up || top_up;
-        claim->references++;
     }
     if (!watch) {
         state->behind = !takes && (item->extension || state->behind);
@@ -343,7 +346,6 @@ static void add(struct part_batch *sent, struct dibs__claim *claim, const struct
     dibs__quorum_mutex_unlock(&q->mutex);
     if (!takes)
         return;
-    sent->claims[sent->batch.count] = claim;
     sent->at[sent->batch.count++] = at;
     sent->round->tallies[at].asked++;
 }
@@ -377,7 +379,6 @@ static struct part_batch *new_part_batch(struct round *round, struct dibs__membe
 static struct round *new_round(struct dibs__quorum *q, struct dibs__batch *batch)
 {
     struct round *round = calloc(1, sizeof *round + batch->count * sizeof round->tallies[0]);
-    size_t i = 0;
 
     if (!round)
         return NULL;
@@ -386,17 +387,16 @@ static struct round *new_round(struct dibs__quorum *q, struct dibs__batch *batch
     round->references = 1;
     round->undecided = batch->count;
     round->generation = atomic_load(&q->generation);
-    for (; i < batch->count; i++) {
-        const struct dibs__renewal *item = &batch->items[i];
-        if (!(round->tallies[i].claim = dibs__claim_of_token(q, item->name, item->token, item->lease_ms)))
-            break;
+    for (; round->count < batch->count; round->count++) {
+        const struct dibs__renewal *item = &batch->items[round->count];
+        struct dibs__claim *claim = dibs__claim_of_token(q, item->name, item->token, item->lease_ms);
+        if (!claim) {
+            unref_round(round);
+            return NULL;
+        }
+        round->tallies[round->count].claim = claim;
     }
-    if (i == batch->count)
-        return round;
-    while (i > 0)
-        dibs__claim_unref(q, round->tallies[--i].claim);
-    free(round);
-    return NULL;
+    return round;
 }
 
 /* Leases longer than a majority of the masters knows of must be announced before anything lasts that long (rule 15). */
