@@ -205,8 +205,6 @@ static void take_late_answer(struct dibs__quorum *q, struct dibs__pending_op *op
     struct dibs__member_state *state = &op->claim->states[op->member->index];
     struct dibs__store *store = op->member->store;
 
-    if (granted)
-        dibs__member_conclude(op, true);
     dibs__quorum_mutex_lock(&q->mutex);
     bool ended = claim->state == DIBS__CLAIM_ENDED, passed_over = state->passed_over;
     state->passed_over = false;

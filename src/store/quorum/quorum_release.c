@@ -41,6 +41,16 @@ static enum ending ending_of(const struct dibs__claim *claim, size_t i) DIBS__RE
     return state->phase == DIBS__MEMBER_GRANTED || state->topping_up ? LOCK_THERE : ATTEMPT_THERE;
 }
 
+/* The token has the lock at the member, or may have it. What its attempt was granted needs no other retraction. */
+static void retract_lock(struct dibs__pending_op *op)
+{
+    struct dibs__store *store = op->member->store;
+    const struct dibs__claim *claim = op->claim;
+
+    op->attempt.in_store = false;
+    store->ops->retract(store, claim->name, claim->token, atomic_load(&claim->longest_ms), claim->fence);
+}
+
 void dibs__claim_retract(struct dibs__quorum *q, struct dibs__claim *claim)
 {
     dibs__quorum_mutex_lock(&q->mutex);
@@ -49,14 +59,13 @@ void dibs__claim_retract(struct dibs__quorum *q, struct dibs__claim *claim)
     if (!was_listed)
         return;
     for (size_t i = 0; i < q->count; i++) {
-        struct dibs__store *store = q->members[i].store;
         dibs__quorum_mutex_lock(&q->mutex);
         enum ending ending = ending_of(claim, i);
         dibs__quorum_mutex_unlock(&q->mutex);
+        if (ending == LOCK_THERE)
+            retract_lock(&claim->ops[i]);
         if (ending != LEFT_TO_OP)
             dibs__member_conclude(&claim->ops[i], false);
-        if (ending == LOCK_THERE)
-            store->ops->retract(store, claim->name, claim->token, atomic_load(&claim->longest_ms), claim->fence);
     }
     dibs__claim_unref(q, claim);
 }
@@ -67,28 +76,13 @@ void dibs__quorum_attempt_set_back(struct dibs__attempt *attempt)
     dibs__attempt_clear(attempt);
 }
 
-/* Concludes the members' attempts that were granted. The others stay with the claim until it ends. */
-static void conclude_held(struct dibs__quorum *q, struct dibs__claim *claim)
-{
-    for (size_t i = 0; i < q->count; i++) {
-        const struct dibs__member_state *state = &claim->states[i];
-        dibs__quorum_mutex_lock(&q->mutex);
-        bool granted =
-            state->phase == DIBS__MEMBER_GRANTED && !state->stuck && !dibs__pending_op_is_detached(&claim->ops[i]);
-        dibs__quorum_mutex_unlock(&q->mutex);
-        if (granted)
-            dibs__member_conclude(&claim->ops[i], true);
-    }
-}
-
+/* While the lock is held, the members' attempts stay with the claim: they are concluded when it ends. */
 void dibs__quorum_conclude(struct dibs__store *base, struct dibs__attempt *attempt, bool held)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
     struct dibs__claim *claim = dibs__claim_of(attempt);
 
-    if (claim && held)
-        conclude_held(q, claim);
-    else if (claim)
+    if (claim && !held)
         dibs__claim_retract(q, claim);
     attempt->store_state.outer = 0;
     attempt->in_store = false;
@@ -323,14 +317,12 @@ static dibs_status outcome(const struct dibs__fan_out *fan_out)
  */
 static void retract_followed(const struct dibs__quorum *q, const struct releasing *releasing, uint32_t open)
 {
-    const struct dibs__claim *claim = releasing->claim;
-
     for (size_t i = 0; i < q->count; i++) {
-        struct dibs__store *store = q->members[i].store;
-        if (dibs__set_has(releasing->followed & ~open, i))
-            dibs__member_conclude(&claim->ops[i], false);
+        struct dibs__pending_op *op = &releasing->claim->ops[i];
         if (dibs__set_has(releasing->followed, i))
-            store->ops->retract(store, claim->name, claim->token, atomic_load(&claim->longest_ms), claim->fence);
+            retract_lock(op);
+        if (dibs__set_has(releasing->followed & ~open, i))
+            dibs__member_conclude(op, false);
     }
 }
 
