@@ -490,7 +490,7 @@ struct dibs__store_ops {
 
     /*
      * The attempt is over, or goes on under a new token. If it is not held, the store retracts in the
-     * background what the attempt may have left. Never blocks.
+     * background what the attempt may have left. Never blocks. A second call changes nothing.
      */
     void (*conclude)(struct dibs__store *store, struct dibs__attempt *attempt, bool held);
 
