@@ -414,16 +414,16 @@ static void *run_side(void *arg)
 
 static int measure_handovers(void)
 {
-    pthread_t other;
+    struct cli_thread other;
 
     cli_note("measuring hand-over between two runtimes");
     bench.end_ns = cli_now_ns() + given.length_ms * NS_OF_MS * 3 / 5;
-    if (!cli_start_thread(&other, run_side, &bench.sides[1])) {
+    if (!cli_thread_start(&other, run_side, &bench.sides[1])) {
         cli_error("no thread can be started");
         return CLI_SYSTEM;
     }
     run_side(&bench.sides[0]);
-    pthread_join(other, NULL);
+    cli_thread_end(&other);
     for (int i = 0; i < 2; i++) {
         if (bench.sides[i].status != DIBS_OK) {
             cli_warn("%s", bench.sides[i].why);

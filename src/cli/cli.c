@@ -126,22 +126,16 @@ void cli_catch_ends(void (*handler)(int), int flags)
     }
 }
 
-bool cli_start_thread(pthread_t *out, void *(*body)(void *), void *arg)
+bool cli_thread_start(struct cli_thread *thread, void *(*body)(void *), void *arg)
 {
     sigset_t all, before;
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(out, NULL, body, arg);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error == 0;
-}
-
-bool cli_thread_start(struct cli_thread *thread, void *(*body)(void *), void *arg)
-{
     if (!cli_open_pipe(thread->quit))
         return false;
-    thread->runs = cli_start_thread(&thread->id, body, arg);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    thread->runs = pthread_create(&thread->id, NULL, body, arg) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     for (int i = 0; i < 2 && !thread->runs; i++)
         close(thread->quit[i]);
     return thread->runs;

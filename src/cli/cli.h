@@ -154,10 +154,7 @@ bool cli_open_pipe(int ends[2]);
  */
 void cli_catch_ends(void (*handler)(int), int flags);
 
-/* Starts a thread that blocks all signals, so that the main thread gets them. False: it can't be started. */
-bool cli_start_thread(pthread_t *out, void *(*body)(void *), void *arg);
-
-/* As such a thread, but its owner can end it. */
+/* A thread that blocks all signals, so that the main thread gets them. */
 struct cli_thread {
     pthread_t id;
     int quit[2]; /* a pipe, whose first end is readable once the thread must end */

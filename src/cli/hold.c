@@ -2,7 +2,6 @@
  * "dibs hold": holds a lock until a signal arrives.
  */
 #include <poll.h>
-#include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -124,10 +123,17 @@ static bool hold(const struct run_lock *lock)
     return true;
 }
 
-static void *exit_before_the_lease(void *left_ms)
+/* Runs while the lock is released. */
+static struct {
+    struct cli_thread thread;
+    int left_ms; /* read-only while the thread runs */
+} limit;
+
+static void *exit_before_the_lease(void *unused)
 {
-    (void)poll(NULL, 0, *(int *)left_ms);
-    _exit(CLI_LOST);
+    if (!cli_thread_must_end(&limit.thread, limit.left_ms))
+        _exit(CLI_LOST);
+    return unused;
 }
 
 /*
@@ -136,13 +142,10 @@ static void *exit_before_the_lease(void *left_ms)
  */
 static void limit_release(const struct run_lock *lock)
 {
-    static int left_ms;
     int64_t left = run_remaining_ms(lock) - run_plan.margin_ms;
-    pthread_t thread;
 
-    left_ms = left < 0 ? 0 : left > 60000 ? 60000 : (int)left;
-    if (cli_start_thread(&thread, exit_before_the_lease, &left_ms))
-        pthread_detach(thread);
+    limit.left_ms = left < 0 ? 0 : left > 60000 ? 60000 : (int)left;
+    (void)cli_thread_start(&limit.thread, exit_before_the_lease, NULL);
 }
 
 /* If the line can't be written, a message on standard error says so, and dibs goes on holding the lock. */
@@ -179,6 +182,7 @@ static int run(char **words)
         run_tell_loss();
         kept = false;
     }
+    cli_thread_end(&limit.thread);
     return kept ? CLI_OK : CLI_LOST;
 }
 

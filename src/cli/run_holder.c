@@ -4,7 +4,6 @@
  */
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -51,10 +50,8 @@ struct holder {
     int64_t sure_until_ms;  /* until then the lease was sure to last, when it was looked at last */
     bool shortened;         /* the lease was shortened after --at-least */
 
-    pthread_t looker;
-    bool looking;       /* the thread `looker` runs */
+    struct cli_thread looker;
     _Atomic bool taken; /* atomic: somebody else has the lost lock, or that is not known */
-    _Atomic bool look_no_more;
 };
 
 /* --------------------------------------------------------------- after a loss */
@@ -77,31 +74,19 @@ static void *look(void *argument)
     struct holder *holder = argument;
     dibs_owner owner;
 
-    while (!atomic_load(&holder->look_no_more)) {
-        if (dibs_query(holder->lock.rt, run_plan.names[0], &owner) != DIBS_OK || is_taken(&owner)) {
-            atomic_store(&holder->taken, true);
-            run_signals_wake();
-            break;
-        }
-        (void)poll(NULL, 0, LOOK_MS);
-    }
+    while (dibs_query(holder->lock.rt, run_plan.names[0], &owner) == DIBS_OK && !is_taken(&owner))
+        if (cli_thread_must_end(&holder->looker, LOOK_MS))
+            return NULL;
+    atomic_store(&holder->taken, true);
+    run_signals_wake();
     return NULL;
 }
 
 /* With several locks COMMAND has no grace time: those that were not lost are held, so that looking shows nothing. */
 static void start_to_look(struct holder *holder)
 {
-    holder->looking = run_plan.name_count == 1 && cli_start_thread(&holder->looker, look, holder);
-    if (!holder->looking)
+    if (run_plan.name_count > 1 || !cli_thread_start(&holder->looker, look, holder))
         atomic_store(&holder->taken, true);
-}
-
-static void stop_to_look(struct holder *holder)
-{
-    atomic_store(&holder->look_no_more, true);
-    if (holder->looking)
-        pthread_join(holder->looker, NULL);
-    holder->looking = false;
 }
 
 /* ------------------------------------------------------------- ending COMMAND */
@@ -406,7 +391,7 @@ static void supervise(struct holder *holder)
         (void)poll(fds, 2, timeout(holder, cli_now_ms()));
     }
     run_wire_send(holder->wire, RUN_LIMIT, (int)run_plan.lease_ms, 0, NULL);
-    stop_to_look(holder);
+    cli_thread_end(&holder->looker);
 }
 
 /* ------------------------------------------------------------ start and end */
