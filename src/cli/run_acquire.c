@@ -41,8 +41,10 @@ struct listener {
 static void end_wait(struct listener *listener, int status)
 {
     pthread_mutex_lock(&listener->mutex);
-    if (!listener->rt)
+    if (!listener->rt) {
+        run_wire_send(listener->wire, RUN_STATUS, status, 0, NULL);
         _exit(status);
+    }
     if (listener->status == RUN_HOLDS)
         listener->status = status;
     dibs_shutdown(listener->rt);

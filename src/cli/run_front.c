@@ -77,7 +77,6 @@ struct front {
     bool has_terminal;  /* the front has a controlling terminal */
     int wire;           /* -1: there is no holder, and messages to it go nowhere */
     pid_t guard;        /* 0: the guard has ended */
-    int guard_status;   /* from waitpid(2), once the guard has ended */
     pid_t process;      /* the front's own */
     bool alone;         /* the front has no children but those that it forked */
     int64_t hung_up_ms; /* when the front noticed that the holder has ended; 0: it has not */
@@ -281,14 +280,11 @@ static int timeout(const struct front *front)
 
 static void reap(struct front *front)
 {
-    int status;
     pid_t process;
 
-    while ((process = waitpid(-1, &status, WNOHANG)) > 0)
-        if (process == front->guard) {
+    while ((process = waitpid(-1, NULL, WNOHANG)) > 0)
+        if (process == front->guard)
             front->guard = 0;
-            front->guard_status = status;
-        }
 }
 
 /* The holder has ended, so the guard will end by itself, unless it is stopped. */
@@ -303,7 +299,7 @@ static void after_hang_up(const struct front *front, int64_t now)
 /* Returns when neither the holder nor the guard is left. */
 static void supervise(struct front *front)
 {
-    while (front->guard || (!front->hung_up_ms && !WIFEXITED(front->guard_status))) {
+    while (front->guard || !front->hung_up_ms) {
         struct pollfd fds[] = {{.fd = run_signals_fd(), .events = POLLIN},
                                {.fd = front->hung_up_ms ? -1 : front->wire, .events = POLLIN}};
 
@@ -315,7 +311,6 @@ static void supervise(struct front *front)
         if (front->hung_up_ms)
             after_hang_up(front, cli_now_ms());
     }
-    hear(front);
 }
 
 /* --------------------------------------------------------- the holder's process */
@@ -336,7 +331,7 @@ static _Noreturn void be_holder(const struct front *front, int wire)
 /*
  * The guard is between the front and the holder. When the holder is killed, its descendants become children of the
  * guard, which kills them. The front could not tell them from other children that it may have, which the shell started
- * before it ran dibs in its place. The guard ends in the same way as the holder.
+ * before it ran dibs in its place.
  *
  * All signals stay blocked: the holder passes on those that end a job; those that stop one must not stop the guard. Its
  * name in ps(1) does not contain "dibs", so that pkill(1) with that word does not reach it.
@@ -352,20 +347,19 @@ static _Noreturn void be_guard(const struct front *front, int wire)
     holder = fork();
     if (holder == 0)
         be_holder(front, wire);
-    close(wire);
     if (holder < 0) {
         cli_error("no process to be had: %s", strerror(errno));
+        run_wire_send(wire, RUN_STATUS, CLI_SYSTEM, 0, NULL);
         _exit(CLI_SYSTEM);
     }
+    close(wire);
     arguments_overwrite("lock-guard");
     child_close_files(false);
     while (waitpid(holder, &status, 0) < 0 && errno == EINTR)
         ;
-    if (WIFEXITED(status))
-        _exit(WEXITSTATUS(status));
-    child_tree_kill_all();
-    kill(getpid(), SIGKILL);
-    _exit(128 + SIGKILL);
+    if (!WIFEXITED(status))
+        child_tree_kill_all();
+    _exit(CLI_OK);
 }
 
 /* -------------------------------------------------------------- all of them */
@@ -403,13 +397,6 @@ static int clean_up(struct front *front)
     return front->lost ? CLI_LOST : CLI_SYSTEM;
 }
 
-static int exit_status(struct front *front)
-{
-    if (front->status >= 0)
-        return front->status;
-    return WIFEXITED(front->guard_status) ? WEXITSTATUS(front->guard_status) : clean_up(front);
-}
-
 /* Returns the exit status; -1: Ctrl-Z ended the wait for the lock, which must begin again. */
 static int run_once(struct front *front)
 {
@@ -423,7 +410,7 @@ static int run_once(struct front *front)
     close(front->wire);
     front->wire = -1;
     take_terminal_back(front);
-    status = exit_status(front);
+    status = front->status >= 0 ? front->status : clean_up(front);
     return front->held_back && !front->group && status == 128 + SIGTSTP ? -1 : status;
 }
 

@@ -23,7 +23,7 @@ enum run_word {
     RUN_STOPPED, /* COMMAND was stopped by the signal number */
     RUN_ENDED,   /* COMMAND ended: number is its status as waitpid(2) has it */
     RUN_LOST,    /* the lease was lost */
-    RUN_STATUS   /* number is the exit status; this is the last message */
+    RUN_STATUS   /* number is the exit status; this is the last message. Without it the holder was killed */
 };
 
 struct run_message {
