@@ -12,7 +12,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli/arguments.h"
 #include "cli/text.h"
 
 #define BLANKS " \t\r\n"
@@ -31,7 +30,7 @@ static void say(enum cli_verbosity least, const char *end, const char *format, v
         return;
     if (vsnprintf(line, sizeof line, format, arguments) < 0)
         line[0] = '\0';
-    arguments_hide_passwords(line, false);
+    cli_hide_passwords(line, false);
     fprintf(stderr, "dibs: %s%s\n", cli_show_message(shown, sizeof shown, line), end);
 }
 
@@ -312,7 +311,7 @@ char *cli_show_urls(void)
             shown[i] = ' ';
     while (shown[size - 1] == ' ')
         shown[--size] = '\0';
-    arguments_hide_passwords(shown, false);
+    cli_hide_passwords(shown, false);
     return shown;
 }
 

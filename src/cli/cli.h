@@ -139,6 +139,15 @@ int cli_check_name(const char *name);
 /* Says that the command does not take the argument. Returns CLI_USAGE. */
 int cli_refuse_argument(const char *word);
 
+/* Remembers where the words of the command line are, for cli_overwrite_arguments. */
+void cli_keep_arguments(int argc, char **argv);
+
+/* Overwrites the passwords of all URLs in a text. stays: it keeps its length, as in the command line. */
+void cli_hide_passwords(char *text, bool stays);
+
+/* Replaces the whole command line, which ps(1) shows, by title. The process must not use its words any more. */
+void cli_overwrite_arguments(const char *title);
+
 /* ---------------------------------------------------------------- the system */
 
 /* A clock in milliseconds, the same in all processes; it runs through suspend, where the system has such a clock. */

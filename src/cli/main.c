@@ -8,7 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/arguments.h"
 #include "cli/cli.h"
 
 static const struct cli_command *const commands[] = {&cli_run,   &cli_hold,   &cli_status, &cli_list, &cli_watch,
@@ -89,7 +88,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    arguments_keep(argc, argv);
+    cli_keep_arguments(argc, argv);
     fill_standard_files();
     setlocale(LC_CTYPE, ""); /* for names of locks that are not ASCII */
     if (argc < 2) {

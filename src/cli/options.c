@@ -1,5 +1,6 @@
 /*
- * The options of the commands: a table says what each is, and getopt_long(3) finds them.
+ * The command line: as ps(1) shows it to everybody on the host; and the options in it. A table says what each option
+ * is, and getopt_long(3) finds them.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -8,12 +9,58 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/arguments.h"
 #include "cli/cli.h"
 
 #define URL_FILE_MOST 65536 /* bytes */
 
 struct cli_common cli_common = {.verbosity = CLI_NORMAL};
+
+/* ------------------------------------------------------------- in the process list */
+
+static char *words, *words_end; /* the memory of all words; read-only after cli_keep_arguments */
+
+void cli_keep_arguments(int argc, char **argv)
+{
+    words = words_end = argv[0];
+    for (int i = 0; i < argc && argv[i] == words_end; i++)
+        words_end += strlen(argv[i]) + 1;
+}
+
+/* Overwrites what is between the first : of the account and the last @ of the word: a password may have any bytes. */
+static void hide_password(char *word, size_t length, bool stays)
+{
+    char *account = strstr(word, "://"), *password, *at = NULL;
+
+    if (!account || account + 3 > word + length)
+        return;
+    for (char *c = account + 3; c < word + length; c++)
+        if (*c == '@')
+            at = c;
+    password = at ? memchr(account + 3, ':', (size_t)(at - account - 3)) : NULL;
+    if (!password || password + 1 == at)
+        return;
+    memset(password + 1, '*', (size_t)(at - password - 1));
+    if (!stays)
+        memmove(password + 2, at, strlen(at) + 1);
+}
+
+void cli_hide_passwords(char *text, bool stays)
+{
+    for (char *word = text; *word; word += strspn(word, " \t\n")) {
+        hide_password(word, strcspn(word, " \t\n"), stays);
+        word += strcspn(word, " \t\n");
+    }
+}
+
+void cli_overwrite_arguments(const char *title)
+{
+    size_t size = (size_t)(words_end - words);
+
+    if (size == 0)
+        return;
+    memset(words, 0, size);
+    snprintf(words, size, "%s", title);
+}
 
 /* ------------------------------------------------------- arguments of options */
 
@@ -32,7 +79,7 @@ static int take_url(const char *argument, void *into)
     int result = keep_urls(strdup(argument));
 
     (void)into;
-    arguments_hide_passwords(optarg, true); /* which is the argument, as it stands in the command line */
+    cli_hide_passwords(optarg, true); /* which is the argument, as it stands in the command line */
     return result;
 }
 

@@ -13,7 +13,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cli/arguments.h"
 #include "cli/child.h"
 #include "cli/run.h"
 #include "cli/run_inside.h"
@@ -353,7 +352,7 @@ static _Noreturn void be_guard(const struct front *front, int wire)
         _exit(CLI_SYSTEM);
     }
     close(wire);
-    arguments_overwrite("lock-guard");
+    cli_overwrite_arguments("lock-guard");
     child_close_files(false);
     while (waitpid(holder, &status, 0) < 0 && errno == EINTR)
         ;
