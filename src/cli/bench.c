@@ -438,17 +438,17 @@ static int measure_handovers(void)
 static int measure(void)
 {
     cli_common.config.lease_ms = LEASE_MS;
-    int result = cli_open(&bench.sides[0].rt);
+    dibs_status status = cli_open(&bench.sides[0].rt);
 
-    if (result == CLI_OK)
-        result = cli_open(&bench.sides[1].rt);
-    if (result != CLI_OK)
-        return result;
+    if (status == DIBS_OK)
+        status = cli_open(&bench.sides[1].rt);
+    if (status != DIBS_OK)
+        return cli_failed(status);
     /* A second signal ends the process at once. */
     cli_catch_ends(on_signal, (int)(SA_RESTART | SA_RESETHAND));
     cli_make_name(bench.name, "bench");
     cli_note("measuring acquire and release of \"%s\"", bench.name);
-    dibs_status status = measure_alone();
+    status = measure_alone();
     if (status != DIBS_OK)
         return cli_failed(status);
     return signal_number ? CLI_OK : measure_handovers();

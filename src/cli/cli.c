@@ -14,8 +14,6 @@
 
 #include "cli/text.h"
 
-#define BLANKS " \t\r\n"
-
 /* ------------------------------------------------------------------ messages */
 
 /*
@@ -60,10 +58,45 @@ int cli_usage_error(const char *format, ...)
     return CLI_USAGE;
 }
 
+/* The option or variable that sets the field of dibs_config with that name of size bytes. NULL: no such field. */
+static const char *known_as(const char *word, size_t size)
+{
+    static const char *const names[][2] = {
+        {"urls", "--url or --url-file"},
+        {"key_prefix", "--prefix"},
+        {"tls_ca_file", "--tls-ca"},
+        {"tls_cert_file", "--tls-cert"},
+        {"tls_key_file", "--tls-key"},
+        {"tls_server_name", "--tls-name"},
+        {"sentinel_user", "$DIBS_SENTINEL_USER"},
+        {"sentinel_password", "$DIBS_SENTINEL_PASSWORD"},
+    };
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strlen(names[i][0]) == size && memcmp(word, names[i][0], size) == 0)
+            return names[i][1];
+    return NULL;
+}
+
+/* Prints text, with the names of fields of dibs_config replaced by what the user knows. */
+static void say_invalid(const char *text)
+{
+    char line[1024] = "";
+
+    for (size_t used = 0; *text && used < sizeof line - 1; used = strlen(line)) {
+        size_t size = strcspn(text, " :,"), whole = size + strspn(text + size, " :,");
+        const char *known = known_as(text, size);
+        snprintf(line + used, sizeof line - used, "%s%.*s", known ? known : "", (int)(known ? whole - size : whole),
+                 known ? text + size : text);
+        text += whole;
+    }
+    cli_error("%s", line);
+}
+
 int cli_failed(dibs_status status)
 {
     if (status == DIBS_INVALID)
-        cli_error("%s", dibs_last_error());
+        say_invalid(dibs_last_error());
     else
         cli_warn("%s", *dibs_last_error() ? dibs_last_error() : dibs_status_text(status));
     return cli_exit_of(status);
@@ -166,7 +199,7 @@ static size_t split(char *text, const char ***out)
     char *rest = text;
 
     *out = calloc(strlen(text) / 2 + 1, sizeof **out);
-    for (char *word; *out && (word = strtok_r(rest, BLANKS, &rest));)
+    for (char *word; *out && (word = strtok_r(rest, CLI_BLANKS, &rest));)
         (*out)[count++] = word;
     return count;
 }
@@ -187,42 +220,7 @@ int cli_exit_of(dibs_status status)
     }
 }
 
-/* The option or variable that sets the field of dibs_config with that name of size bytes. NULL: no such field. */
-static const char *known_as(const char *word, size_t size)
-{
-    static const char *const names[][2] = {
-        {"urls", "--url or --url-file"},
-        {"key_prefix", "--prefix"},
-        {"tls_ca_file", "--tls-ca"},
-        {"tls_cert_file", "--tls-cert"},
-        {"tls_key_file", "--tls-key"},
-        {"tls_server_name", "--tls-name"},
-        {"sentinel_user", "$DIBS_SENTINEL_USER"},
-        {"sentinel_password", "$DIBS_SENTINEL_PASSWORD"},
-    };
-
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strlen(names[i][0]) == size && memcmp(word, names[i][0], size) == 0)
-            return names[i][1];
-    return NULL;
-}
-
-/* Prints text, with the names of fields of dibs_config replaced by what the user knows. */
-static void say_invalid(const char *text)
-{
-    char line[1024] = "";
-
-    for (size_t used = 0; *text && used < sizeof line - 1; used = strlen(line)) {
-        size_t size = strcspn(text, " :,"), whole = size + strspn(text + size, " :,");
-        const char *known = known_as(text, size);
-        snprintf(line + used, sizeof line - used, "%s%.*s", known ? known : "", (int)(known ? whole - size : whole),
-                 known ? text + size : text);
-        text += whole;
-    }
-    cli_error("%s", line);
-}
-
-dibs_status cli_try_open(dibs_runtime **out)
+dibs_status cli_open(dibs_runtime **out)
 {
     const char *text = cli_common.urls ? cli_common.urls : getenv("DIBS_URL");
     char *copy = cli_common.urls ? strdup(cli_common.urls) : NULL;
@@ -235,34 +233,21 @@ dibs_status cli_try_open(dibs_runtime **out)
         config.sentinel_password = getenv("DIBS_SENTINEL_PASSWORD");
     }
     config.url_count = copy ? split(copy, (const char ***)&config.urls) : 0;
-    if (config.url_count || !cli_common.urls) {
+    if (config.url_count || !cli_common.urls)
         status = dibs_open(out, &config);
-        if (status == DIBS_INVALID)
-            say_invalid(dibs_last_error());
-    } else if (config.urls) {
-        cli_error("--url or --url-file has no URL");
-        status = DIBS_INVALID;
-    }
     free((void *)config.urls);
     free(copy);
     return status;
 }
 
-int cli_open(dibs_runtime **out)
-{
-    dibs_status status = cli_try_open(out);
-
-    return status == DIBS_OK || status == DIBS_INVALID ? cli_exit_of(status) : cli_failed(status);
-}
-
 int cli_look(int (*look)(dibs_runtime *rt, char **words), char **words)
 {
     dibs_runtime *rt;
-    int result = cli_open(&rt);
+    dibs_status status = cli_open(&rt);
 
-    if (result != CLI_OK)
-        return result;
-    result = look(rt, words);
+    if (status != DIBS_OK)
+        return cli_failed(status);
+    int result = look(rt, words);
     dibs_close(rt);
     return cli_end(result);
 }
@@ -301,13 +286,14 @@ dibs_status cli_query(dibs_runtime *rt, const char *name, bool (*is_wanted)(cons
 char *cli_show_urls(void)
 {
     const char *text = cli_common.urls ? cli_common.urls : getenv("DIBS_URL");
-    char *shown = strdup(text && text[strspn(text, BLANKS)] ? text + strspn(text, BLANKS) : "redis://127.0.0.1:6379");
+    char *shown =
+        strdup(text && text[strspn(text, CLI_BLANKS)] ? text + strspn(text, CLI_BLANKS) : "redis://127.0.0.1:6379");
     size_t size = shown ? strlen(shown) : 0;
 
     if (!shown)
         return NULL;
     for (size_t i = 0; i < size; i++)
-        if (strchr(BLANKS, shown[i]))
+        if (strchr(CLI_BLANKS, shown[i]))
             shown[i] = ' ';
     while (shown[size - 1] == ' ')
         shown[--size] = '\0';

@@ -25,9 +25,11 @@ enum cli_exit {
 extern struct cli_common {
     enum cli_verbosity { CLI_QUIET, CLI_NORMAL, CLI_VERBOSE } verbosity;
     const char *command; /* its name */
-    char *urls;          /* of the last --url or --url-file, separated by blanks; NULL: none */
+    char *urls;          /* of the last --url or --url-file, separated by CLI_BLANKS; NULL: none */
     dibs_config config;  /* of the other options that say how to reach the store; a command may add to it */
 } cli_common;
+
+#define CLI_BLANKS " \t\r\n"
 
 /* ------------------------------------------------------------------ messages */
 
@@ -49,7 +51,7 @@ int cli_shown_length(const char *word);
 /* As cli_error, followed by a hint at the command's --help. Returns CLI_USAGE. */
 int cli_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Prints dibs_last_error after a call returned that status: as cli_error or cli_warn. Returns the exit status. */
+/* Prints dibs_last_error after a call returned that status, as cli_error or cli_warn. Returns the exit status. */
 int cli_failed(dibs_status status);
 
 /* Flushes stdout. Returns result, which is an exit status; CLI_OUTPUT if stdout can't be written. */
@@ -181,14 +183,8 @@ void cli_thread_end(struct cli_thread *thread);
 
 /* ----------------------------------------------------------------- the store */
 
-/*
- * Opens a runtime by cli_common, on $DIBS_URL if no option names the store. Returns CLI_OK; or prints why the store
- * can't be opened, and returns CLI_USAGE, CLI_UNAVAILABLE or CLI_SYSTEM.
- */
-int cli_open(dibs_runtime **out);
-
-/* As cli_open, but prints only why a call is DIBS_INVALID; for the other statuses dibs_last_error says why. */
-dibs_status cli_try_open(dibs_runtime **out);
+/* As dibs_open, with what cli_common says, on $DIBS_URL if no option names the store. */
+dibs_status cli_open(dibs_runtime **out);
 
 /* Opens a runtime, calls look, and closes it. Returns the exit status of look, or of what failed. */
 int cli_look(int (*look)(dibs_runtime *rt, char **words), char **words);

@@ -418,10 +418,10 @@ static int run(char **words)
     (void)words;
     cli_common.config.lease_ms = admits ? (uint32_t)given.admit_ms : LEASE_MS;
     cli_common.config.min_replicas = (uint32_t)given.min_replicas;
-    dibs_status status = cli_try_open(&rt);
-    int result = cli_exit_of(status);
+    dibs_status status = cli_open(&rt);
     if (status == DIBS_INVALID)
-        return result;
+        return cli_failed(status);
+    int result = cli_exit_of(status);
     if (status == DIBS_OK)
         result = admits ? admit(rt) : examine_store(rt);
     else if (admits)

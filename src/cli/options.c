@@ -309,7 +309,10 @@ int cli_read_options(const struct cli_command *command, int argc, char **argv)
         write_option(value);
         result = option ? take(option, command->help) : refuse(value == ':', argv[optind - 1]);
     }
-    return result;
+    if (result != CLI_OK || !cli_common.urls || cli_common.urls[strspn(cli_common.urls, CLI_BLANKS)])
+        return result;
+    cli_error("--url or --url-file has no URL");
+    return CLI_USAGE;
 }
 
 int cli_check_name(const char *name)

@@ -182,6 +182,15 @@ bool run_goes_on(int64_t since)
     return wait_left_ms() != 0 && run_plan.outage_ms != 0 && cli_now_ms() - since < outage_of();
 }
 
+/* Prints why a call returned that status. Returns the exit status. */
+static int failed(dibs_status status)
+{
+    if (status == DIBS_INVALID)
+        return cli_failed(status);
+    cli_warn("%s: %s", run_plan.shown, dibs_last_error());
+    return cli_exit_of(status);
+}
+
 /* dibs_open tries only once, so a store that can't be reached is tried again for as long as dibs waits. */
 static int open_store(dibs_runtime **rt)
 {
@@ -196,27 +205,24 @@ static int open_store(dibs_runtime **rt)
     config->min_replicas = (uint32_t)run_plan.min_replicas;
     config->durable = run_plan.durable;
     for (bool told = false;; told = true) {
-        status = cli_try_open(rt);
+        status = cli_open(rt);
         if (status != DIBS_UNAVAILABLE || !run_goes_on(since))
             break;
         if (!told)
             cli_warn("%s: %s; waits for that to pass", run_plan.shown, dibs_last_error());
         poll(NULL, 0, RUN_AGAIN_MS);
     }
-    if (status != DIBS_OK && status != DIBS_INVALID)
-        cli_warn("%s: %s", run_plan.shown, dibs_last_error());
-    return cli_exit_of(status);
+    return status == DIBS_OK ? CLI_OK : failed(status);
 }
 
 /* A waiter asks the store so seldom that it may not have noticed that the store can't be reached any more. */
 static int timed_out(const struct run_lock *lock)
 {
     dibs_owner owner;
+    dibs_status status = dibs_query(lock->rt, run_plan.names[0], &owner);
 
-    if (dibs_query(lock->rt, run_plan.names[0], &owner) != DIBS_OK) {
-        cli_warn("%s: %s", run_plan.shown, dibs_last_error());
-        return CLI_UNAVAILABLE;
-    }
+    if (status != DIBS_OK)
+        return failed(status);
     cli_note("%s: not acquired in the time given", run_plan.shown);
     return run_plan.not_acquired;
 }
@@ -232,14 +238,10 @@ static int refused(const struct run_lock *lock, dibs_status status)
         return run_plan.not_acquired;
     case DIBS_TIMEOUT:
         return timed_out(lock);
-    case DIBS_INVALID:
-        cli_error("%s", dibs_last_error());
-        return CLI_USAGE;
     case DIBS_CLOSED: /* a signal came */
         return CLI_FAILED;
     default:
-        cli_warn("%s: %s", run_plan.shown, dibs_last_error());
-        return cli_exit_of(status);
+        return failed(status);
     }
 }
 
