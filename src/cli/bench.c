@@ -40,6 +40,11 @@ static const char help[] =
 #define TIME_MAX 24
 #define BUCKETS ((size_t)59 * 32) /* the last bucket counts INT64_MAX */
 
+static const int limits[] = {100, 200, 500}; /* each bar begins at one of these times in ns, times a power of ten */
+
+#define LIMITS (sizeof limits / sizeof limits[0])
+#define BARS (10 * LIMITS) /* from 100 ns to 1,000 s */
+
 /* Set by the options. */
 static struct {
     int64_t length_ms;
@@ -55,13 +60,14 @@ static const struct cli_option options[] = {
 /* ---------------------------------------------------------------- histogram */
 
 /*
- * Times, counted in buckets whose width is at most 1/32 of the times in them; so percentiles need no memory for each
- * time. Used by one thread at a time.
+ * Times, counted in buckets whose width is at most 1/32 of the times in them, so percentiles need no memory for each
+ * time; and in bars, which are printed. Used by one thread at a time.
  */
 struct histogram {
     uint64_t count;
     int64_t least_ns, most_ns; /* exact; 0 if count is 0 */
     uint64_t buckets[BUCKETS];
+    uint64_t bars[BARS]; /* the first counts shorter times as well, the last one longer times */
 };
 
 static size_t bucket_of(uint64_t ns)
@@ -82,6 +88,24 @@ static int64_t middle_of(size_t bucket)
     return begin + ((INT64_C(1) << shift) >> 1);
 }
 
+static int64_t limit_of(size_t bar)
+{
+    int64_t limit = limits[bar % LIMITS];
+
+    for (size_t i = 0; i < bar / LIMITS; i++)
+        limit *= 10;
+    return limit;
+}
+
+static size_t bar_of(int64_t ns)
+{
+    size_t bar = 0;
+
+    while (bar + 1 < BARS && ns >= limit_of(bar + 1))
+        bar++;
+    return bar;
+}
+
 static void histogram_add(struct histogram *histogram, int64_t ns)
 {
     if (ns < 0)
@@ -92,6 +116,7 @@ static void histogram_add(struct histogram *histogram, int64_t ns)
         histogram->most_ns = ns;
     histogram->count++;
     histogram->buckets[bucket_of((uint64_t)ns)]++;
+    histogram->bars[bar_of(ns)]++;
 }
 
 static int64_t within(const struct histogram *histogram, int64_t ns)
@@ -113,40 +138,6 @@ static int64_t percentile(const struct histogram *histogram, double share)
             return within(histogram, middle_of(i));
     }
     return histogram->most_ns;
-}
-
-/* --------------------------------------------------------------------- bars */
-
-/* Each bar begins at one of these times in ns, multiplied by a power of ten. */
-static const int limits[] = {100, 200, 500};
-
-#define LIMITS (sizeof limits / sizeof limits[0])
-#define LIMIT_COUNT (10 * LIMITS) /* from 100 ns to 1,000 s */
-
-static int64_t limit_of(size_t number)
-{
-    int64_t limit = limits[number % LIMITS];
-
-    for (size_t i = 0; i < number / LIMITS; i++)
-        limit *= 10;
-    return limit;
-}
-
-struct bars {
-    uint64_t counts[LIMIT_COUNT], most;
-};
-
-/* Each time counts as the middle of its bucket. The first bar counts shorter times too, the last bar longer ones. */
-static void count_bars(struct bars *bars, const struct histogram *times)
-{
-    *bars = (struct bars){.most = 0};
-    for (size_t i = 0; i < BUCKETS; i++) {
-        size_t bar = LIMIT_COUNT - 1;
-        while (bar > 0 && within(times, middle_of(i)) < limit_of(bar))
-            bar--;
-        bars->counts[bar] += times->buckets[i];
-        bars->most = bars->counts[bar] > bars->most ? bars->counts[bar] : bars->most;
-    }
 }
 
 /* ---------------------------------------------------------------------- text */
@@ -204,27 +195,25 @@ static void print_bar(uint64_t count, uint64_t most)
 /* Prints the bars of all parts side by side, from the first that counts anything to the last. */
 static void print_bars(const struct histogram times[PARTS])
 {
-    struct bars bars[PARTS];
-    size_t first = LIMIT_COUNT, last = 0;
+    size_t first = BARS, last = 0;
+    uint64_t most[PARTS] = {0};
     char text[TIME_MAX];
 
+    printf("\n%8s", "from");
     for (int part = 0; part < PARTS; part++) {
-        count_bars(&bars[part], &times[part]);
-        for (size_t i = 0; i < LIMIT_COUNT; i++) {
-            if (bars[part].counts[i] == 0)
-                continue;
-            first = i < first ? i : first;
-            last = i > last ? i : last;
+        printf("  %-*s", part + 1 < PARTS ? BAR + 8 : 0, parts[part].name);
+        for (size_t i = 0; i < BARS; i++) {
+            uint64_t count = times[part].bars[i];
+            most[part] = count > most[part] ? count : most[part];
+            first = count && i < first ? i : first;
+            last = count && i > last ? i : last;
         }
     }
-    printf("\n%8s", "from");
-    for (int part = 0; part < PARTS; part++)
-        printf("  %-*s", part + 1 < PARTS ? BAR + 8 : 0, parts[part].name);
     putchar('\n');
     for (size_t row = first; row <= last; row++) {
         printf("%8s", show(text, limit_of(row)));
         for (int part = 0; part < PARTS; part++)
-            print_bar(bars[part].counts[row], bars[part].most);
+            print_bar(times[part].bars[row], most[part]);
         putchar('\n');
     }
 }
@@ -244,17 +233,14 @@ static void print_text(const struct histogram times[PARTS])
 
 static void bars_json(const struct histogram *times)
 {
-    struct bars bars;
-
-    count_bars(&bars, times);
     cli_json_open("histogram", '[');
-    for (size_t i = 0; i < LIMIT_COUNT; i++) {
-        if (bars.counts[i] == 0)
+    for (size_t i = 0; i < BARS; i++) {
+        if (times->bars[i] == 0)
             continue;
         cli_json_open(NULL, '{');
         cli_json_double("from_us", (double)limit_of(i) / 1e3);
         cli_json_double("to_us", (double)limit_of(i + 1) / 1e3);
-        cli_json_int("count", (int64_t)bars.counts[i]);
+        cli_json_int("count", (int64_t)times->bars[i]);
         cli_json_close('}');
     }
     cli_json_close(']');
