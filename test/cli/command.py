@@ -6,7 +6,10 @@ prints TAP; DIBS_ONLY is a pattern for their functions' names.
 
 import atexit
 import contextlib
+import concurrent.futures
 import fnmatch
+import functools
+import itertools
 import os
 import shutil
 import signal
@@ -23,6 +26,7 @@ signal.signal(signal.SIGINT, signal.SIG_DFL)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 LIMIT = 20  # seconds, for what is waited for
+PASSED = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2]
 TESTS = []
 
 
@@ -83,16 +87,16 @@ class Folder:
 
 
 class Server:
-    """A Redis server on a Unix socket, without persistence."""
+    """A Redis server on a Unix socket, without persistence, which ends with the tests at the latest."""
 
     def __init__(self):
         self.folder = Folder()
         self.socket = self.folder.file("s")
         self.url = f"unix://{self.socket}"
+        atexit.register(self.close)
         self.start()
 
     def start(self):
-        atexit.register(self.end)
         program = os.environ.get("DIBS_SERVER") or shutil.which("redis-server") or shutil.which("valkey-server")
         arguments = ["--port", "0", "--unixsocket", self.socket, "--save", "", "--appendonly", "no"]
         self.process = subprocess.Popen(
@@ -167,19 +171,13 @@ def read_reply(stream):
     return [read_reply(stream) for _ in range(int(rest))]
 
 
-_servers, _started = [], []
+_started = []
 
 
+@functools.cache
 def server():
     """The server that the tests of this program share."""
-    if not _servers:
-        _servers.append(Server())
-    return _servers[0]
-
-
-def close_server():
-    while _servers:
-        _servers.pop().close()
+    return Server()
 
 
 def environment(**more):
@@ -223,16 +221,60 @@ def dibs(*arguments, **more):
     return Done(start(*arguments, **more))
 
 
-def holder(name, *options):
-    """dibs with the lock, and COMMAND running."""
-    process = start("run", *options, name, "sh", "-c", "echo $$; exec sleep 60")
+def holder(name, *options, **more):
+    """dibs run with the lock, and COMMAND running."""
+    process = start("run", *options, name, "sh", "-c", "echo $$; exec sleep 60", **more)
     process.command = int(process.stdout.readline())
+    return process
+
+
+def ready(process):
+    """Waits until COMMAND has said that."""
+    equal(process.stdout.readline(), "ready\n")
+    return process
+
+
+def hold(*arguments, **more):
+    """dibs hold with the lock."""
+    process = start("hold", *arguments, **more)
+    process.line = process.stdout.readline()
+    assert " held, fence " in process.line, process.line
     return process
 
 
 def end(process):
     process.send_signal(signal.SIGTERM)
     return Done(process)
+
+
+def end_with(status, *processes):
+    for process in processes:
+        process.send_signal(signal.SIGTERM)
+    equal([Done(process).status for process in processes], [status] * len(processes))
+
+
+def do_all(runs, workers):
+    """Calls do() of each, in so many threads."""
+
+    def failure_of(run):
+        try:
+            run.do()
+        except Exception as error:
+            return f"{run}: {error!r}"
+
+    server()
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        failures = [each for each in pool.map(failure_of, runs) if each]
+    assert not failures, "\n".join([f"{len(failures)} failed", *failures[:5]])
+
+
+_serial = itertools.count()
+
+
+def new_mark():
+    """A mark for the environment of a process and its descendants, as processes_with takes it, and that environment."""
+    value = f"{os.getpid()}-{next(_serial)}"
+    return f"DIBS_TEST_MARK={value}", {"DIBS_TEST_MARK": value}
 
 
 def fields_of(pid):
@@ -267,6 +309,10 @@ def has_mark(pid, mark):
 def processes_with(mark):
     """The processes that have the mark in their environment; not those that have ended."""
     return [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and int(pid) != os.getpid() and has_mark(pid, mark)]
+
+
+def name_of(pid):
+    return read(f"/proc/{pid}/comm").strip()
 
 
 def parent_of(pid):

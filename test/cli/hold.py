@@ -8,23 +8,14 @@ import time
 
 from command import *  # noqa: F403
 
-PASSED = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2]
-
-
-def holder(*options, **more):
-    process = start("hold", *options, "n", **more)
-    found = re.fullmatch(r"n held, fence (\d+)\n", process.stdout.readline())
-    process.fence = int(found.group(1))
-    return process
-
 
 @test("dibs hold says that it holds the lock, and holds it until one of the signals arrives")
 def until_a_signal():
     fence = 0
     for number in PASSED:
-        process = holder()
-        assert process.fence > fence
-        fence = process.fence
+        process = hold("n")
+        last, fence = fence, int(re.fullmatch(r"n held, fence (\d+)\n", process.line).group(1))
+        assert fence > last
         assert server().owner("n").startswith("dibs:")
         equal(dibs("run", "-n", "n", "true").status, 1)
         process.send_signal(number)
@@ -33,18 +24,17 @@ def until_a_signal():
 
 @test("dibs hold renews its lease")
 def renews():
-    process = holder("-t", "4")
+    process = hold("-t", "4", "n")
     token = server().owner("n")
     for _ in range(2):
         server().await_renewal("n")
     equal(server().owner("n"), token)
-    process.terminate()
-    equal(Done(process).status, 0)
+    end_with(0, process)
 
 
 @test("exit statuses of dibs hold: taken, a signal during the wait, no store, wrong usage")
 def statuses():
-    process = holder()
+    process = hold("n")
     equal(dibs("hold", "-n", "n").status, 1)
     equal(dibs("hold", "-w", "0.05", "-E", "9", "n").status, 9)
     for number in PASSED:
@@ -54,8 +44,7 @@ def statuses():
         done = Done(waiting)
         equal((done.status, done.out), (128 + number, ""))
         assert not server().queued("n")
-    process.terminate()
-    equal(Done(process).status, 0)
+    end_with(0, process)
     equal(dibs("hold", "-n", "--url", "unix:///nonexistent", "n").status, 69)
     for arguments, word in (([], "NAME is missing"), ([""], "NAME is empty"), (["n", "true"], "true"), (["n", "-n"], "-n is in the wrong place: options come before NAME"), (["-c", "true", "n"], "-c"),
                             (["--at-least", "1", "n"], "--at-least"), (["-t", "x", "n"], "x")):
@@ -66,20 +55,20 @@ def statuses():
 
 @test("dibs hold exits with 76 if the lease was lost, or can't be renewed, and then before the lease ends")
 def lost():
-    process = holder()
+    process = hold("n")
     server().ask("DEL", "lock:n")
     done = Done(process)
     equal(done.status, 76)
     assert "n: the lease was lost: " in done.err, done.err  # and why
     own = Server()
-    process = holder("-t", "12", "--grace", "5", env={"DIBS_URL": own.url})
+    process = hold("-t", "12", "--grace", "5", "n", env={"DIBS_URL": own.url})
     own.process.send_signal(signal.SIGSTOP)
     began = time.monotonic()
     wait_for(lambda: "n: the lease can't be renewed, and is about to end" in process.stderr.readline())
     assert time.monotonic() - began < 12 - 1
     equal(Done(process).status, 76)
     own.process.send_signal(signal.SIGCONT)
-    process = holder("-t", "6", "--grace", "0.5", env={"DIBS_URL": own.url})
+    process = hold("-t", "6", "--grace", "0.5", "n", env={"DIBS_URL": own.url})
     own.process.send_signal(signal.SIGSTOP)
     began = time.monotonic()
     equal(Done(process).status, 76)
@@ -89,7 +78,7 @@ def lost():
 
 @test("dibs hold exits with 76 if it was stopped by SIGSTOP for longer than its lease")
 def stopped():
-    process = holder("-t", "0.5")
+    process = hold("-t", "0.5", "n")
     process.send_signal(signal.SIGSTOP)
     wait_for(lambda: server().owner("n") is None)
     process.send_signal(signal.SIGCONT)
@@ -117,11 +106,10 @@ def notifies():
     with folder() as files:
         for name in (files.file("notify"), f"@dibs-test-{os.getpid()}"):
             with notify_socket(name) as manager:
-                other = holder()
+                other = hold("n")
                 process = start("hold", "n", env={"NOTIFY_SOCKET": name})
                 wait_for(lambda: server().queued("n"))
-                other.terminate()
-                equal(Done(other).status, 0)
+                end_with(0, other)
                 states(manager, "READY=1")
                 assert server().owner("n")
                 server().ask("DEL", "lock:n")
@@ -131,20 +119,19 @@ def notifies():
                 done = dibs("run", "n", "python3", "-c", script, env={"NOTIFY_SOCKET": name})
                 equal(done.out, name + "\n")
     for name in ("", "relative", "/nonexistent/socket", "/" + 200 * "x"):
-        process = holder(env={"NOTIFY_SOCKET": name})
-        process.terminate()
-        equal(Done(process).status, 0)
+        process = hold("n", env={"NOTIFY_SOCKET": name})
+        end_with(0, process)
 
 
 @test("--while-pid ends with that process, --while-stdin at the end of standard input")
 def tied():
     script = subprocess.Popen(["sleep", "60"])
-    process = holder("--while-pid", str(script.pid))
+    process = hold("--while-pid", str(script.pid), "n")
     equal(process.poll(), None)
     script.kill()  # nobody waits for it, as in a container whose first process does not
     equal((Done(process).status, server().owner("n")), (0, None))
     script.wait()
-    process = holder("--while-stdin", stdin=subprocess.PIPE)
+    process = hold("--while-stdin", "n", stdin=subprocess.PIPE)
     process.stdin.write("not the end\n")
     process.stdin.flush()
     owner = server().owner("n")
@@ -158,7 +145,7 @@ def tied():
 
 @test("they end the wait as well, with a message, and the status of a lock that was not acquired")
 def tied_while_waiting():
-    first = holder()
+    first = hold("n")
     for end_of_it, options in (("process", ()), ("standard input", ("--fair", "-E", "9"))):
         script = subprocess.Popen(["sleep", "60"])
         tie = ("--while-pid", str(script.pid)) if end_of_it == "process" else ("--while-stdin",)
@@ -173,8 +160,7 @@ def tied_while_waiting():
         equal((done.status, done.out), (9 if options else 1, ""))
         assert done.err.startswith(f"dibs: n: not acquired: {end_of_it}") and "has ended\n" in done.err, done.err
         assert not server().queued("n")
-    first.terminate()
-    equal(Done(first).status, 0)
+    end_with(0, first)
     equal(dibs("hold", "--while-stdin", "n").status, 1)  # it had ended before
     ended = subprocess.Popen(["true"])
     wait_for(lambda: state_of(ended.pid) == "Z")
@@ -192,8 +178,7 @@ def closed_output():
     equal(process.stderr.readline(), "dibs: standard output: Broken pipe\n")
     time.sleep(0.2)
     equal(process.poll(), None)
-    process.terminate()
-    equal(Done(process).status, 0)
+    end_with(0, process)
 
 
 @test("dibs hold goes on where its line can't be written, and says so")
@@ -202,12 +187,7 @@ def full_output():
         process = start("hold", "n", stdout=full)
     equal(process.stderr.readline(), "dibs: standard output: No space left on device\n")
     assert server().owner("n")
-    process.terminate()
-    equal(Done(process).status, 0)
+    end_with(0, process)
 
 
-if __name__ == "__main__":
-    try:
-        run_tests()
-    finally:
-        close_server()
+run_tests()

@@ -9,7 +9,6 @@ import os
 import random
 import resource
 import signal
-import threading
 import time
 
 from command import *  # noqa: F403
@@ -17,7 +16,6 @@ from command import *  # noqa: F403
 RUNS = int(os.environ.get("DIBS_RUNS", "300"))
 SEED = int(os.environ.get("DIBS_SEED", "1"))
 WORKERS = 6
-PASSED = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2}
 STOPS = {signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 HARMLESS = {signal.SIGCONT, signal.SIGCHLD, signal.SIGURG, signal.SIGWINCH}
 # Without those that stand for a fault of the process itself, which sanitizers take.
@@ -34,8 +32,8 @@ COMMANDS = {
     "deaf": f"trap '' INT TERM HUP QUIT USR1 USR2; (setsid sleep 71 &); sleep 72 & echo ready; {LOOP}",
 }
 # Execs dibs, as the parent of other processes; one of these has a child.
-BESIDE = """DIBS_TEST_MARK=$1 sleep 75 &
-DIBS_TEST_MARK=$1 sh -c 'sleep 76 & wait' &
+BESIDE = """env "$1" sleep 75 &
+env "$1" sh -c 'sleep 76 & wait' &
 shift; exec "$@" """
 
 
@@ -53,13 +51,15 @@ class Run:
         self.kind = self.draw.choice(["late", "late", "late", "early", "waits"])
         self.command = self.draw.choice(sorted(COMMANDS))
         self.beside = self.draw.random() < 0.5
-        self.mark, self.strange = f"any-{os.getpid()}-{number}", f"any-beside-{os.getpid()}-{number}"
+        self.number = number
+        self.mark, self.environment = new_mark()
+        self.strange, _ = new_mark()
         self.name = "taken" if self.kind == "waits" else f"n{number}"
         self.acts, self.pids, self.gone = [], {}, set()
 
     def __str__(self):
         acts = ", ".join(f"{role} {number.name}" for role, number in self.acts)
-        return f"{self.kind} {self.command}{' beside others' if self.beside else ''}: {acts}"
+        return f"run {self.number} of seed {SEED}, {self.kind} {self.command}{' beside others' if self.beside else ''}: {acts}"
 
     # ------------------------------------------------------------ processes
 
@@ -68,19 +68,19 @@ class Run:
         if self.beside:
             words = ["sh", "-c", BESIDE, "sh", self.strange, *words]
         self.process = subprocess.Popen(
-            words, env=environment(DIBS_TEST_MARK=self.mark), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            words, env=environment(**self.environment), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
         self.pids["front"] = self.process.pid
 
     def strangers(self):
-        return processes_with(f"DIBS_TEST_MARK={self.strange}") if self.beside else []
+        return processes_with(self.strange) if self.beside else []
 
     def look(self):
         """Finds the processes that there are by now."""
         def child(parent, name):
             for pid in children(self.pids.get(parent, 0)):
-                if read(f"/proc/{pid}/comm").strip() == name:
+                if name_of(pid) == name:
                     self.pids.setdefault(name, pid)
 
         if "front" not in self.gone:
@@ -190,7 +190,7 @@ class Run:
 
     def left(self):
         """What dibs and COMMAND have left, and what it is."""
-        return [(pid, read(f"/proc/{pid}/cmdline")) for pid in processes_with(f"DIBS_TEST_MARK={self.mark}")]
+        return [(pid, read(f"/proc/{pid}/cmdline")) for pid in processes_with(self.mark)]
 
     def end(self):
         """What was stopped goes on. Then dibs ends by itself, or COMMAND is asked to, as often as it may start only now."""
@@ -204,7 +204,7 @@ class Run:
             if self.process.poll() is None:
                 self.kill("front", signal.SIGTERM)
             if self.command == "deaf" and self.kind != "waits":
-                for pid in processes_with(f"DIBS_TEST_MARK={self.mark}"):
+                for pid in processes_with(self.mark):
                     if "trap ''" in read(f"/proc/{pid}/cmdline") and pid not in self.pids.values():
                         self.pids["command"] = pid
                 self.kill("command", signal.SIGKILL)
@@ -217,61 +217,32 @@ class Run:
 
     def kill(self, role, number):
         """Unless it has ended: then its number may be that of a process of somebody else."""
-        if role in self.pids and has_mark(self.pids[role], f"DIBS_TEST_MARK={self.mark}"):
+        if role in self.pids and has_mark(self.pids[role], self.mark):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pids[role], number)
 
 
-class Worker(threading.Thread):
-    def __init__(self, numbers, failures):
-        super().__init__()
-        self.numbers, self.failures = numbers, failures
-
-    def run(self):
-        while True:
-            try:
-                number = self.numbers.pop()
-            except IndexError:
-                return
-            run = Run(number)
-            try:
-                run.do()
-            except Exception as error:
-                self.failures.append(f"run {number} of seed {SEED}, {run}: {error!r}")
-
 
 @test("the tests see a process all the while that it execs")
 def seen_while_it_execs():
-    mark = f"any-exec-{os.getpid()}"
+    mark, own = new_mark()
     script = 'exec sh -c "$0" "$0"'
-    process = subprocess.Popen(["sh", "-c", script, script], env=environment(DIBS_TEST_MARK=mark))
+    process = subprocess.Popen(["sh", "-c", script, script], env=environment(**own))
     try:
-        missed = sum(not has_mark(process.pid, f"DIBS_TEST_MARK={mark}") for _ in range(20000))
+        missed = sum(not has_mark(process.pid, mark) for _ in range(20000))
     finally:
         process.kill()
         process.wait()
     equal(missed, 0)
-    equal(processes_with(f"DIBS_TEST_MARK={mark}"), [])
+    equal(processes_with(mark), [])
 
 
 @test(f"{RUNS} runs with random signals to random processes: exact statuses, nothing is left, no stranger is harmed")
 def any_signal_to_any_process():
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    holder = start("hold", "taken")
-    holder.stdout.readline()
-    numbers, failures = list(reversed(range(RUNS))), []
-    workers = [Worker(numbers, failures) for _ in range(WORKERS)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    holder.terminate()
-    holder.communicate()
-    assert not failures, "\n".join([f"{len(failures)} failed", *failures[:5]])
+    with_lock = hold("taken")
+    do_all(map(Run, range(RUNS)), WORKERS)
+    end(with_lock)
 
 
-if __name__ == "__main__":
-    try:
-        run_tests()
-    finally:
-        close_server()
+run_tests()

@@ -20,13 +20,11 @@ def entered():
         equal(process.stdout.readline(), outer, inner)
         equal(process.stdout.readline(), "0\n")
         equal(server().owner("n"), outer.split()[2])
-        process.terminate()
-        equal(Done(process).status, 128 + 15)
+        end_with(128 + 15, process)
         equal(server().owner("n"), None)
     process = start("run", "n", "sh", "-c", f"exec {DIBS} hold n")
     assert process.stdout.readline().startswith("n held, fence ")
-    process.terminate()
-    equal(Done(process).status, 0)
+    end_with(0, process)
 
 
 @test("--no-reentry fails instead")
@@ -42,11 +40,9 @@ def checked():
     env = {"DIBS_NAME": "n", "DIBS_FENCE": old[1], "DIBS_TOKEN": old[2]}
     new = dibs("run", "n", "sh", "-c", SHOW, env=env).out.split()
     assert int(new[1]) > int(old[1]), (new, old)
-    process = start("run", "n", "sh", "-c", "echo ready; exec sleep 60")
-    equal(process.stdout.readline(), "ready\n")
+    process = holder("n")
     equal(dibs("run", "-n", "n", "echo", "ran", env=env).status, 1)
-    process.terminate()
-    process.communicate()
+    end(process)
 
 
 def outer_lock(lease):
@@ -54,11 +50,6 @@ def outer_lock(lease):
     process = start("run", "-t", lease, "n", "sh", "-c", f"{SHOW}; exec sleep 60")
     words = process.stdout.readline().split()
     return process, {"DIBS_NAME": words[0], "DIBS_FENCE": words[1], "DIBS_TOKEN": words[2]}
-
-
-def ready(process):
-    equal(process.stdout.readline(), "ready\n")
-    return process
 
 
 def await_looks(name, seconds):
@@ -186,9 +177,9 @@ def left_behind():
 
 @test("--leave leaves what COMMAND started running, says so, and frees the lock")
 def left_alive():
-    mark = f"DIBS_TEST_MARK=leave-{os.getpid()}"
+    mark, env = new_mark()
     script = "setsid sleep 61 >/dev/null 2>&1 & exit 3"
-    done = dibs("run", "--leave", "n", "sh", "-c", script, env=dict([mark.split("=")]))
+    done = dibs("run", "--leave", "n", "sh", "-c", script, env=env)
     equal((done.status, done.err),
           (3, "dibs: n: leaves 1 process of sh running, which the lock does not protect any more\n"))
     equal(server().owner("n"), None)
@@ -199,8 +190,4 @@ def left_alive():
     equal(dibs("run", "--leave", "n", "true").err, "")
 
 
-if __name__ == "__main__":
-    try:
-        run_tests()
-    finally:
-        close_server()
+run_tests()

@@ -1,7 +1,6 @@
 """dibs run: whichever of its processes are killed, all descendants of COMMAND are ended, and no other process is."""
 
 import contextlib
-import itertools
 import os
 import signal
 import time
@@ -36,27 +35,25 @@ if subreaper == "adopts":
 os.execv(arguments[0], arguments)
 """
 STRANGERS = ["64", "65", "66"]
-serial = itertools.count()
 
 
 class Job:
     """dibs run with that COMMAND."""
 
     def __init__(self, *wrapper, inner=(), options=("-t", "2"), **more):
-        self.mark = f"killed-{os.getpid()}-{next(serial)}"
-        self.environment = environment(DIBS_TEST_MARK=self.mark, **more)
+        self.mark, own = new_mark()
         self.process = subprocess.Popen(
-            [*wrapper, DIBS, "run", *options, "n", *inner, "sh", "-c", FAMILY], env=self.environment, text=True,
+            [*wrapper, DIBS, "run", *options, "n", *inner, "sh", "-c", FAMILY], env=environment(**own, **more), text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )
-        equal(self.process.stdout.readline(), "ready\n")
+        ready(self.process)
         wait_for(lambda: all(f"sleep 6{i}" in self.programs() for i in (1, 2, 3)), "all of COMMAND")
         guards = [pid for pid in children(self.process.pid) if name_of(pid) == "lock-guard"]
         self.guard = guards[0]
         self.holder = children(self.guard)[0]
 
     def processes(self):
-        return processes_with(f"DIBS_TEST_MARK={self.mark}")
+        return processes_with(self.mark)
 
     def programs(self):
         return [read(f"/proc/{pid}/cmdline").replace("\0", " ").strip() for pid in self.processes()]
@@ -71,18 +68,14 @@ class Job:
         wait_for(lambda: not self.processes(), "the end of all processes")
 
 
-def name_of(pid):
-    return read(f"/proc/{pid}/comm").strip()
-
-
 def run_beside(subreaper, harm):
     """The strangers live on, whatever becomes of the processes of dibs."""
     with folder() as files:
-        mark = f"stranger-{os.getpid()}-{next(serial)}"
-        job = Job(sys.executable, "-c", BESIDE, files.file("go"), subreaper, DIBS_TEST_STRANGER=mark)
+        mark, own = new_mark()
+        job = Job(sys.executable, "-c", BESIDE, files.file("go"), subreaper, DIBS_TEST_STRANGER=own["DIBS_TEST_MARK"])
 
         def strangers():
-            found = processes_with(f"DIBS_TEST_STRANGER={mark}")
+            found = processes_with(mark)
             lines = {read(f"/proc/{pid}/cmdline").replace("\0", " ").strip(): pid for pid in found}
             return [lines[f"sleep {each}"] for each in STRANGERS if f"sleep {each}" in lines]
 
@@ -183,11 +176,11 @@ def without_proc():
     hidden = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
     if subprocess.run([*hidden, "true"], stderr=subprocess.DEVNULL).returncode != 0:
         return  # this system allows no such namespace
-    mark = f"hidden-{os.getpid()}"
+    mark, own = new_mark()
     script = "setsid sleep 67 >/dev/null 2>&1 & exit 3"
     done = subprocess.run([*hidden, DIBS, "run", "--grace", "0.2", "n", "sh", "-c", script], capture_output=True, text=True,
-                          env=environment(DIBS_TEST_MARK=mark), timeout=60)
-    left = processes_with(f"DIBS_TEST_MARK={mark}")
+                          env=environment(**own), timeout=60)
+    left = processes_with(mark)
     for pid in left:
         os.kill(pid, signal.SIGKILL)
     equal((done.returncode, len(left)), (3, 1), done.stderr)
@@ -208,8 +201,4 @@ def without_the_guard():
         equal(server().owner("n"), None)
 
 
-if __name__ == "__main__":
-    try:
-        run_tests()
-    finally:
-        close_server()
+run_tests()

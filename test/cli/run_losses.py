@@ -56,10 +56,9 @@ class Pair:
 
     def __init__(self, own, files, *options, stubborn="yes", lease):
         self.own, self.log, self.lost = own, files.file("log"), files.file("lost")
-        self.mark = f"DIBS_TEST_MARK=loss-{os.getpid()}-{time.monotonic_ns()}"
-        env = {"DIBS_URL": own.url, **dict([self.mark.split("=")])}
+        self.mark, env = new_mark()
         command = ["n", sys.executable, "-c", WRITER, "old", self.log, stubborn]
-        self.old = start("run", "-t", lease, "--on-lost", f"echo lost >>{self.lost}", *options, *command, env=env)
+        self.old = start("run", "-t", lease, "--on-lost", f"echo lost >>{self.lost}", *options, *command, env={"DIBS_URL": own.url, **env})
         wait_for(lambda: read(self.log).count("old") > 10)
         self.first = self.lines()
         script = f"echo new $(date +%s) >>{self.log}; sleep 0.3; echo new >>{self.log}"
@@ -156,7 +155,7 @@ def foreign_proc():
         script = f"trap 'echo TERM >>{log}' TERM; echo ready; while :; do sleep 60 & wait $!; done"
         process = subprocess.Popen([*enter, DIBS, "run", "-t", "6", "--grace", "1", "n", "sh", "-c", script], env=environment(),
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        equal(process.stdout.readline(), "ready\n")
+        ready(process)
         server().ask("DEL", "lock:n")
         done = Done(process)
         equal((done.status, read(log)), (76, "TERM\n"))
@@ -186,10 +185,10 @@ def holder_stopped():
 def holder_stopped_at_once():
     with folder() as files:
         own, log = server(), files.file("log")
-        mark = f"DIBS_TEST_MARK=once-{os.getpid()}-{time.monotonic_ns()}"
+        mark, env = new_mark()
         own.ask("SET", "lock:n", "another client")
         script = f"sleep 0.3; kill -STOP $PPID; echo stopped >>{log}; exec sleep 60"
-        process = start("run", "-t", "4", "n", "sh", "-c", script, env={"DIBS_URL": own.url, **dict([mark.split("=")])})
+        process = start("run", "-t", "4", "n", "sh", "-c", script, env=env)
         wait_for(lambda: own.queued("n"))
         process.send_signal(signal.SIGSTOP)
         wait_for(lambda: state_of(process.pid) == "T")
@@ -225,7 +224,7 @@ def one_term():
             "run", "-t", "10", "--grace", "4", "n", sys.executable, "-c", TOLD, log,
             env={"DIBS_URL": own.url},
         )
-        equal(process.stdout.readline(), "ready\n")
+        ready(process)
         own.process.send_signal(signal.SIGSTOP)
         os.kill(holder_of(process), signal.SIGSTOP)
         wait_for(lambda: read(log) == "TERM\n")
@@ -316,7 +315,7 @@ def early_enough():
             "sleep 60 & echo ready; wait",
             env={"DIBS_URL": own.url},
         )
-        equal(process.stdout.readline(), "ready\n")
+        ready(process)
         own.process.send_signal(signal.SIGSTOP)
         equal(Done(process).status, 76)
         times = [int(word) for word in read(files.file("log")).split()]
@@ -341,8 +340,4 @@ def on_lost():
     equal(Done(process).status, 76)
 
 
-if __name__ == "__main__":
-    try:
-        run_tests()
-    finally:
-        close_server()
+run_tests()

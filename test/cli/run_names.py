@@ -14,15 +14,13 @@ def all_of_them():
     assert all(owner and owner.startswith("dibs:") for owner in owners("a", "b", "c")), owners("a", "b", "c")
     for name in ("a", "b", "c"):
         equal(dibs("run", "-n", "--also", "d", name, "true").status, 1)
-    process.terminate()
-    equal(Done(process).status, 128 + 15)
+    end_with(128 + 15, process)
     equal(owners("a", "b", "c", "d"), [None] * 4)
 
 
 @test("a taken name leaves none of several locked, and is reported")
 def none_of_them():
-    holder = start("hold", "b")
-    holder.stdout.readline()
+    other = hold("b")
     done = dibs("run", "-v", "-n", "--also", "b", "a", "echo", "ran")
     equal((done.out, done.status), ("", 1))
     assert '"b"' in done.err, done.err
@@ -30,8 +28,7 @@ def none_of_them():
     equal((done.out, done.status), ("", 1))
     assert "b: waits for the lock, which" in done.err, done.err
     equal(owners("a"), [None])
-    holder.terminate()
-    equal(Done(holder).status, 0)
+    end_with(0, other)
 
 
 @test("two jobs that want the same names in another order never wait for each other for ever")
@@ -49,29 +46,26 @@ def inside():
 
 @test("if one of several names is lost, COMMAND is ended")
 def lost():
-    process = start("run", "--also", "b", "a", "sh", "-c", "echo ready; exec sleep 60")
-    equal(process.stdout.readline(), "ready\n")
+    process = holder("a", "--also", "b")
     equal(dibs("break", "-y", "b").status, 0)
     equal(Done(process).status, 76)
     equal(owners("a", "b"), [None, None])
 
 
 @test("dibs hold holds and releases several names")
-def hold():
-    process = start("hold", "--also", "b", "a")
-    assert process.stdout.readline().startswith("a and 1 more held, fence ")
+def held():
+    process = hold("--also", "b", "a")
+    assert process.line.startswith("a and 1 more held, fence "), process.line
     assert all(owners("a", "b"))
-    process.terminate()
-    equal(Done(process).status, 0)
+    end_with(0, process)
     equal(owners("a", "b"), [None, None])
 
 
 @test("a name that is given twice is held once")
 def twice():
-    process = start("hold", "--also", "a", "--also", "b", "--also", "b", "a")
-    assert process.stdout.readline().startswith("a and 1 more held, fence ")
-    process.terminate()
-    equal(Done(process).status, 0)
+    process = hold("--also", "a", "--also", "b", "--also", "b", "a")
+    assert process.line.startswith("a and 1 more held, fence "), process.line
+    end_with(0, process)
     equal(owners("a", "b"), [None, None])
 
 
@@ -83,13 +77,11 @@ def many_times():
 
 @test("if one is lost while another is waited for, the exit status says so")
 def lost_meanwhile():
-    holder = start("hold", "b")
-    holder.stdout.readline()
+    other = hold("b")
     process = start("run", "--also", "b", "a", "true")
     wait_for(lambda: owners("a")[0] and server().waiters("b") == 1, "the wait for b")
     equal(dibs("break", "-y", "a").status, 0)
-    holder.terminate()
-    equal(Done(holder).status, 0)
+    end_with(0, other)
     equal(Done(process).status, 76)
     equal(owners("a", "b"), [None, None])
 
@@ -102,8 +94,4 @@ def refused():
         assert ("NAME has 513 bytes, more than 512" if name else "NAME is empty") in done.err, done.err
 
 
-if __name__ == "__main__":
-    try:
-        run_tests()
-    finally:
-        close_server()
+run_tests()

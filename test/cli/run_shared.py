@@ -22,24 +22,11 @@ def ends():
     return [-int(word) for word in words[1::2]]
 
 
-def hold(*options):
-    """A dibs hold that has the lock."""
-    process = start("hold", *options, "n")
-    assert process.stdout.readline().startswith("n held, fence ")
-    return process
-
-
 def run(*options, inside=SLEEP):
     """A dibs run whose COMMAND has begun, its fence, and its token."""
     process = start("run", *options, "n", *inside)
     fence, token = process.stdout.readline().split()
     return process, int(fence), token
-
-
-def end(*processes, status=0):
-    for process in processes:
-        process.terminate()
-    equal([Done(process).status for process in processes], [status] * len(processes))
 
 
 @test("readers are inside together, and no exclusive holder beside them")
@@ -50,27 +37,27 @@ def readers():
     equal(sharers(), 2)
     equal(dibs("run", "-n", "n", "echo", "ran").status, 1)
     equal(dibs("run", "-n", "--shared", "n", "echo", "ran").out, "ran\n")
-    end(first, status=128 + 15)
+    end_with(128 + 15, first)
     equal(dibs("run", "-n", "n", "echo", "ran").status, 1)
-    end(second, status=128 + 15)
-    writer = hold()
+    end_with(128 + 15, second)
+    writer = hold("n")
     equal(dibs("run", "-n", "--shared", "n", "echo", "ran").status, 1)
     equal(dibs("run", "-n", "--slots", "3", "n", "echo", "ran").status, 1)
-    end(writer)
+    end_with(0, writer)
     equal(server().owner("n"), None)
 
 
 @test("no reader passes a waiting writer, and the writer waits only for the readers inside")
 def writer_waits():
-    reader = hold("--shared")
+    reader = hold("--shared", "n")
     writer = start("run", "n", *SLEEP)
     wait_for(lambda: server().waiters("n") == 1, "the writer waits")
     equal(dibs("run", "-n", "--shared", "n", "echo", "ran").status, 1)
     late = start("run", "--shared", "n", "echo", "late")
     wait_for(lambda: server().waiters("n") == 2, "the reader waits")
-    end(reader)
+    end_with(0, reader)
     assert len(writer.stdout.readline().split()) == 2
-    end(writer, status=128 + 15)
+    end_with(128 + 15, writer)
     equal(Done(late).out, "late\n")
 
 
@@ -84,18 +71,18 @@ def bad_slots():
 
 @test("as many as --slots says are inside, and the next gets in when one has left")
 def slots():
-    inside = [hold("--slots", "3") for _ in range(3)]
+    inside = [hold("--slots", "3", "n") for _ in range(3)]
     done = dibs("run", "-v", "-n", "-E", "9", "--slots", "3", "n", "echo", "ran")
     equal((done.out, done.status), ("", 9))
     assert "n: no slot is free" in done.err, done.err
     waits = start("run", "-v", "--slots", "3", "n", "echo", "ran")
     line = waits.stderr.readline()
     assert re.fullmatch("dibs: n: waits for the lock, which .* and 2 more share\n", line), line
-    end(inside.pop())
+    end_with(0, inside.pop())
     done = Done(waits)
     equal((done.out, done.status), ("ran\n", 0))
     equal(sharers(), 2)
-    end(*inside)
+    end_with(0, *inside)
     equal(server().owner("n"), None)
 
 
@@ -110,7 +97,7 @@ def never_more():
 
 @test("each slot is renewed, and a killed job keeps its slot no longer than its lease")
 def renewed():
-    inside = [hold("--slots", "2", "-t", "3") for _ in range(2)]
+    inside = [hold("--slots", "2", "-t", "3", "n") for _ in range(2)]
     waits = start("run", "-w", "30", "--slots", "2", "n", "echo", "ran")
     wait_for(lambda: server().waiters("n") == 1, "the third waits")
     last = max(ends())
@@ -119,14 +106,14 @@ def renewed():
     inside[0].kill()
     inside[0].wait()
     equal(Done(waits).out, "ran\n")
-    end(inside[1])
+    end_with(0, inside[1])
 
 
 @test("a slot that is forced away from one job costs no other its slot")
 def broken():
     first, _, token = run("--shared")
     second, _, _ = run("--shared")
-    other = hold("--shared")
+    other = hold("--shared", "n")
     equal(dibs("break", "-y", "--token", token + "0", "n").status, 1)
     done = dibs("break", "-y", "--token", token, "n")
     equal(done.status, 0, done.out)
@@ -138,24 +125,24 @@ def broken():
     equal(dibs("break", "-y", "n").status, 0)
     equal(other.wait(LIMIT), 76)  # it came last
     equal(sharers(), 1)
-    end(second, status=128 + 15)
+    end_with(128 + 15, second)
 
 
 @test("a reader that lost the lock has its grace time while only readers hold it")
 def grace():
     script = f"trap 'sleep 0.5; echo in time; exit 3' TERM; sleep 60 & {SHOW}; wait"
-    other = hold("--shared")
+    other = hold("--shared", "n")
     reader, _, token = run("--shared", "--grace", "10", inside=("sh", "-c", script))
     equal(dibs("break", "-y", "--token", token, "n").status, 0)
     done = Done(reader)
     equal((done.out, done.status), ("in time\n", 76))
-    end(other)
+    end_with(0, other)
 
 
 @test("a job that lost its slot to another is killed at once")
 def killed():
     script = f"trap '' TERM; {SHOW}; while :; do sleep 0.05; done"
-    other = hold("--slots", "2")
+    other = hold("--slots", "2", "n")
     loser, _, token = run("--slots", "2", "--grace", "40", "-t", "120", inside=("sh", "-c", script))
     waits = start("hold", "--slots", "2", "n")
     wait_for(lambda: server().waiters("n") == 1, "the third waits")
@@ -164,7 +151,7 @@ def killed():
     assert waits.stdout.readline().startswith("n held, fence ")
     equal(Done(loser).status, 76)
     assert time.monotonic() - began < LIMIT  # not the grace time
-    end(other, waits)
+    end_with(0, other, waits)
 
 
 def nested(outer, inner, newer):
@@ -172,11 +159,11 @@ def nested(outer, inner, newer):
     script = f"{SHOW}; read go; {DIBS} run -v -w 20 {inner} n sh -c '{SHOW}'; echo $?"
     process = start("run", *outer, "n", "sh", "-c", script, stdin=subprocess.PIPE)
     outside = process.stdout.readline()
-    others = [hold(*newer) for _ in range(2)] if newer else []
+    others = [hold(*newer, "n") for _ in range(2)] if newer else []
     process.stdin.write("go\n")
     process.stdin.flush()
     done = Done(process)
-    end(*others)
+    end_with(0, *others)
     equal(done.status, 0)
     return outside, done
 
@@ -224,22 +211,20 @@ def upgraded():
 @test("the token of a lock that has ended does not count inside: the lock is acquired as usual")
 def ended():
     old = dibs("run", "--shared", "n", "sh", "-c", SHOW).out.split()
-    others = [hold("--slots", "2") for _ in range(2)]
+    others = [hold("--slots", "2", "n") for _ in range(2)]
     equal(dibs("run", "-n", "--slots", "2", "n", "echo", "ran", env={"DIBS_TOKEN": old[1]}).status, 1)
-    end(*others)
+    end_with(0, *others)
 
 
 @test("--also: all names are shared alike")
 def also():
-    first = start("hold", "--shared", "--also", "b", "a")
-    assert first.stdout.readline().startswith("a and 1 more held")
-    second = start("hold", "--shared", "--also", "c", "b")
-    assert second.stdout.readline().startswith("b and 1 more held")
+    first = hold("--shared", "--also", "b", "a")
+    second = hold("--shared", "--also", "c", "b")
     equal([sharers(name) for name in "abc"], [1, 2, 1])
     equal([dibs("run", "-n", name, "true").status for name in "abc"], [1, 1, 1])
     inside = f"{DIBS} run -n --shared --also d b echo b; {DIBS} run -n b echo no; {DIBS} run -n --shared c echo c"
     equal(dibs("run", "--shared", "--also", "b", "e", "sh", "-c", inside).out, "b\nc\n")
-    end(first, second)
+    end_with(0, first, second)
     equal([server().owner(name) for name in "abcde"], [None] * 5)
 
 
@@ -247,9 +232,9 @@ def also():
 def at_least():
     equal(dibs("run", "--slots", "2", "--at-least", "60", "n", "true").status, 0)
     equal(sharers(), 1)
-    other = hold("--slots", "2")
+    other = hold("--slots", "2", "n")
     equal(dibs("run", "-n", "--slots", "2", "n", "true").status, 1)
-    end(other)
+    end_with(0, other)
     equal(dibs("break", "-y", "n").status, 0)
 
 
@@ -257,8 +242,7 @@ def at_least():
 def shown():
     first, fence, token = run("--shared")
     second, _, newest = run("--shared")
-    alone = start("hold", "alone")
-    alone.stdout.readline()
+    alone = hold("alone")
     text = dibs("status", "n").out
     assert "sharers  2, of whom" in text and "2. sh on " in text and token in text and newest in text, text
     lock = json.loads(dibs("status", "--json", "n").out)["locks"][0]
@@ -272,13 +256,13 @@ def shown():
     equal([each["sharers"] for each in json.loads(dibs("list", "--json").out)["locks"]], [0, 2])
     watch = start("watch", "-i", "0.1", "n")
     equal(watch.stdout.readline().split("\t")[7], "2\n")
-    end(first, status=128 + 15)
+    end_with(128 + 15, first)
     equal(watch.stdout.readline().split("\t")[7], "1\n")  # though the newest is the same
-    end(second, status=128 + 15)
+    end_with(128 + 15, second)
     equal(watch.stdout.readline().split("\t")[1:], ["free", "n\n"])
     watch.kill()
     watch.wait()
-    end(alone)
+    end_with(0, alone)
 
 
 def limits():
@@ -290,19 +274,19 @@ def limits():
 @test("doctor finds clients that give different limits, also a waiting one")
 def different():
     equal(limits(), [])
-    inside = [hold("--slots", "3"), hold("--slots", "3")]
+    inside = [hold("--slots", "3", "n"), hold("--slots", "3", "n")]
     equal(limits(), [("ok", "1 lock is shared, with the same limit by all who use one.")])
     waits = start("hold", "--slots", "2", "n")
     wait_for(lambda: server().waiters("n") == 1, "the one with another limit")
     said = "Those who share n, or wait to, give different limits:"
     equal(limits(), [("warn", f"{said} 3 (2), 2 (1).")])
-    end(inside.pop())
+    end_with(0, inside.pop())
     assert waits.stdout.readline().startswith("n held")
     equal(limits(), [("warn", f"{said} 2 (1), 3 (1).")])
-    end(*inside, waits)
-    reader, slot = hold("--shared"), hold("--slots", "9")
+    end_with(0, *inside, waits)
+    reader, slot = hold("--shared", "n"), hold("--slots", "9", "n")
     equal(limits(), [("warn", f"{said} 9 (1), none (1).")])
-    end(reader, slot)
+    end_with(0, reader, slot)
 
 
 @test("invalid values of --shared and --slots are refused")
@@ -316,8 +300,4 @@ def refused():
         assert "--shared and --slots exclude each other" in done.err, done.err
 
 
-if __name__ == "__main__":
-    try:
-        run_tests()
-    finally:
-        close_server()
+run_tests()

@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import subprocess
-import threading
 import time
 
 from command import *  # noqa: F403
@@ -16,7 +15,6 @@ RUNS = int(os.environ.get("DIBS_RUNS", "1000"))
 SEED = int(os.environ.get("DIBS_SEED", "1"))
 WORKERS = 8
 NAMES = 5  # fewer than workers: some wait
-PASSED = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2]
 COMMANDS = [
     "exec sleep 0.05",
     "sleep 0.05; exit 5",
@@ -42,15 +40,18 @@ class Run:
         if draw.random() < 0.1:
             self.acts += [(draw.random() * 0.05, signal.SIGSTOP), (0.06 + draw.random() * 0.05, signal.SIGCONT)]
         self.acts.sort()
-        self.mark = f"DIBS_TEST_MARK=signals-{os.getpid()}-{number}"
+        self.mark, self.environment = new_mark()
         self.title = f"run {number} of seed {SEED}: {self.options} {self.name} {self.command!r} {self.acts}"
+
+    def __str__(self):
+        return self.title
 
     def signals(self):
         return [int(number) for _, number in self.acts]
 
     def do(self):
         arguments = ["--grace", "0.05", "-q", *self.options, self.name, "sh", "-c", self.command]
-        process = start("run", *arguments, env=dict([self.mark.split("=")]), stdout=subprocess.DEVNULL,
+        process = start("run", *arguments, env=self.environment, stdout=subprocess.DEVNULL,
                         stderr=subprocess.DEVNULL)
         began = time.monotonic()
         for moment, number in self.acts:
@@ -74,34 +75,10 @@ class Run:
         assert not left, [(pid, read(f"/proc/{pid}/cmdline")) for pid in left]
 
 
-class Worker(threading.Thread):
-    def __init__(self, numbers, failures):
-        super().__init__()
-        self.numbers, self.failures = numbers, failures
-
-    def run(self):
-        while True:
-            try:
-                number = self.numbers.pop()
-            except IndexError:
-                return
-            run = Run(number)
-            try:
-                run.do()
-            except Exception as error:
-                self.failures.append(f"{run.title}: {error!r}")
-
 
 @test(f"{RUNS} runs end, and leave no process")
 def no_process():
-    numbers, failures = list(reversed(range(RUNS))), []
-    workers = [Worker(numbers, failures) for _ in range(WORKERS)]
-    server()
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert not failures, "\n".join([f"{len(failures)} failed", *failures[:5]])
+    do_all(map(Run, range(RUNS)), WORKERS)
 
 
 @test("nor a key, nor an entry in a queue")
@@ -110,8 +87,4 @@ def no_key():
     equal(server().ask("KEYS", "dibs:queue:*"), [])
 
 
-if __name__ == "__main__":
-    try:
-        run_tests()
-    finally:
-        close_server()
+run_tests()

@@ -11,8 +11,6 @@ import time
 
 from command import *  # noqa: F403
 
-PASSED = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2]
-
 
 @test("the exit status is COMMAND's")
 def status_of_command():
@@ -155,13 +153,13 @@ def password_is_hidden():
     own = Server()
     own.ask("ACL", "SETUSER", "worker", "on", ">ge:h@eim/1", "~*", "&*", "+@all")
     url = own.url.replace("unix://", "unix://worker:ge:h@eim%2f1@")
-    mark = f"secret-{os.getpid()}"
+    mark, env = new_mark()
     for options in (["--url", f"{url} "], [f"--url={url}"], ["--url", own.url, "--url", url]):
         script = 'echo "$DIBS_URL"; exec sleep 60'
-        process = start("run", *options, "n", "sh", "-c", script, env={"DIBS_TEST_MARK": mark, "DIBS_URL": None})
+        process = start("run", *options, "n", "sh", "-c", script, env={**env, "DIBS_URL": None})
         equal(process.stdout.readline(), "\n")
         # A process that becomes another program, as the sleep, shows nothing of itself for a moment.
-        pids = wait_for(lambda: len(found := processes_with(f"DIBS_TEST_MARK={mark}")) >= 4 and found, "four processes")
+        pids = wait_for(lambda: len(found := processes_with(mark)) >= 4 and found, "four processes")
         lines = [read(f"/proc/{pid}/cmdline") for pid in pids]
         assert not any("eim" in line or "ge:" in line for line in lines), lines
         assert "worker:****" in read(f"/proc/{process.pid}/cmdline")
@@ -216,10 +214,9 @@ def status_exec_without_descriptors():
 def few_descriptors():
     begun = 0
     for most in range(6, 24):
-        mark = f"DIBS_TEST_MARK=few-{os.getpid()}-{most}"
+        mark, env = new_mark()
         script = f"ulimit -n {most}; exec {DIBS} run --grace 0.2 n sh -c 'setsid sleep 60 >/dev/null 2>&1 & exit 3'"
-        env = environment(**dict([mark.split("=")]))
-        done = subprocess.run(["sh", "-c", script], env=env, stderr=subprocess.PIPE, text=True, timeout=60)
+        done = subprocess.run(["sh", "-c", script], env=environment(**env), stderr=subprocess.PIPE, text=True, timeout=60)
         equal(processes_with(mark), [], most)
         equal(server().owner("n"), None, most)
         assert done.returncode in (3, 71), (most, done.returncode, done.stderr)
@@ -325,8 +322,7 @@ def dispositions():
 def signals_are_passed():
     for number in PASSED:
         script = "trap 'echo got; exit 3' INT TERM HUP QUIT USR1 USR2; (sleep 60)& echo ready; wait"
-        process = start("run", "n", "sh", "-c", script)
-        equal(process.stdout.readline(), "ready\n")
+        process = ready(start("run", "n", "sh", "-c", script))
         process.send_signal(number)
         done = Done(process)
         equal((done.status, done.out), (3, "got\n"), number)
@@ -365,10 +361,9 @@ def signals_end_the_wait():
 
 @test("where the front is killed, COMMAND and its descendants are, and the lock is free")
 def front_killed():
-    mark = f"DIBS_TEST_MARK=killed-{os.getpid()}"
+    mark, env = new_mark()
     script = "trap '' TERM HUP INT; setsid sh -c 'setsid sleep 60 & sleep 60' & echo ready; sleep 60"
-    process = start("run", "n", "sh", "-c", script, env=dict([mark.split("=")]))
-    equal(process.stdout.readline(), "ready\n")
+    process = ready(start("run", "n", "sh", "-c", script, env=env))
     wait_for(lambda: len(processes_with(mark)) >= 7)
     process.kill()
     process.wait()
@@ -378,10 +373,9 @@ def front_killed():
 
 @test("where the process with the lock is killed, so are COMMAND and its descendants")
 def holder_killed():
-    mark = f"DIBS_TEST_MARK=holder-{os.getpid()}"
+    mark, env = new_mark()
     script = "trap '' TERM HUP INT; setsid sh -c 'setsid sleep 60 & sleep 60' & echo ready; sleep 60"
-    process = start("run", "-t", "1", "n", "sh", "-c", script, env=dict([mark.split("=")]))
-    equal(process.stdout.readline(), "ready\n")
+    process = ready(start("run", "-t", "1", "n", "sh", "-c", script, env=env))
     wait_for(lambda: len(processes_with(mark)) >= 7)
     os.kill(holder_of(process), signal.SIGKILL)
     done = Done(process)
@@ -392,10 +386,10 @@ def holder_killed():
 
 @test("what COMMAND leaves running is ended before the lock is free")
 def left_behind():
-    mark = f"DIBS_TEST_MARK=left-{os.getpid()}"
+    mark, env = new_mark()
     began = time.monotonic()
     script = "setsid sh -c 'trap \"\" TERM; sleep 60' >/dev/null 2>&1 & sleep 60 >/dev/null 2>&1 & exit 4"
-    done = dibs("run", "--grace", "0.2", "n", "sh", "-c", script, env=dict([mark.split("=")]))
+    done = dibs("run", "--grace", "0.2", "n", "sh", "-c", script, env=env)
     equal(done.status, 4)
     equal(processes_with(mark), [])
     assert time.monotonic() - began < LIMIT  # not the 60 s of what is left running
@@ -465,10 +459,9 @@ def messages():
 @test("a long name that is all escaped, and what the message says of it, are shown whole")
 def long_names():
     name, shown = "\x01" * 512, "\\x01" * 512
-    hold = start("hold", name)
-    hold.stdout.readline()
+    other = hold(name)
     equal(dibs("run", "-vn", name, "true").err, f"dibs: {shown}: somebody else holds the lock\n")
-    end(hold)
+    end(other)
 
 
 @test("of --url and --url-file the last one counts")
@@ -484,8 +477,8 @@ def last_url():
 @test("a name, a program or a word can't drive the terminal, wherever it is printed")
 def names_are_escaped():
     name, shown = "\x1b[31mred\u009b\\", "\\x1b[31mred\\xc2\\x9b\\\\"
-    hold = start("hold", name, env={"LC_ALL": "C.UTF-8"})
-    assert hold.stdout.readline().startswith(f"{shown} held, fence ")
+    other = hold(name, env={"LC_ALL": "C.UTF-8"})
+    assert other.line.startswith(f"{shown} held, fence "), other.line
     told = dibs("run", "-vn", name, "true", env={"LC_ALL": "C.UTF-8"}).err
     assert f"dibs: {shown}: somebody else holds the lock\n" in told, told
     waiting = start("run", "-v", name, "true", env={"LC_ALL": "C.UTF-8"})
@@ -493,8 +486,8 @@ def names_are_escaped():
         if "waits" in line:
             break
     assert line.startswith(f"dibs: {shown}: waits for the lock"), line
-    hold.terminate()
-    told = line + Done(waiting).err + Done(hold).err
+    other.terminate()
+    told = line + Done(waiting).err + Done(other).err
     told += dibs("run", "-v", name, "sh", "-c", "setsid sleep 60 & exit", env={"LC_ALL": "C.UTF-8"}).err
     assert f"{shown}: ends 1 process that sh left running" in told, told
     told += dibs("run", name, name).err + dibs(name).err + dibs("run", name, name, name).err + dibs("list", name, name).err
@@ -547,8 +540,4 @@ def other_stores():
         each.close()
 
 
-if __name__ == "__main__":
-    try:
-        run_tests()
-    finally:
-        close_server()
+run_tests()

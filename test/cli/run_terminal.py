@@ -84,14 +84,6 @@ def group_lives(group):
     return True
 
 
-def name_of(process):
-    try:
-        with open(f"/proc/{process}/comm", encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return None
-
-
 @contextlib.contextmanager
 def terminal():
     shell = Terminal()
@@ -211,8 +203,7 @@ def waiting():
         wait_for(lambda: not server().queued("n"))
         shell.enter("fg")
         wait_for(lambda: server().queued("n"))
-        other.terminate()
-        other.communicate()
+        end(other)
         shell.see("it ran\n")
         equal(shell.status(), 0)
 
@@ -265,7 +256,7 @@ def nested_shell():
 @test("the terminal goes away: COMMAND is ended, and the lock is free")
 def hangup():
     shell = Terminal()
-    mark = f"DIBS_TEST_MARK=hangup-{os.getpid()}"
+    mark, _ = new_mark()
     shell.enter(f"{mark} $DIBS run n sleep 60")
     wait_for(lambda: server().owner("n"))
     os.close(shell.fd)
@@ -286,8 +277,4 @@ def window():
             shell.see(PROMPT)
 
 
-if __name__ == "__main__":
-    try:
-        run_tests()
-    finally:
-        close_server()
+run_tests()

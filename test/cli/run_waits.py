@@ -47,8 +47,7 @@ def outage_at_the_start():
         assert line.startswith("dibs: n: ") and line.endswith(RIDES_OUT), line
         own.start()
         assert waiting.stdout.readline().startswith(out)
-        waiting.terminate()
-        assert Done(waiting).status in (0, 128 + 15)
+        assert end(waiting).status in (0, 128 + 15)
         own.kill()
     own.close()
 
@@ -97,8 +96,7 @@ def waits_for_replicas():
             assert told and done.err.count('"n"') == 0, done.err
     waiting = start("run", "--min-replicas", "2", "n", "true")
     equal(waiting.stderr.readline(), "dibs: n: waits until 2 replicas confirm the lock, which nobody else holds\n")
-    waiting.terminate()
-    equal((Done(waiting).status, waiting.returncode), (143, 143))
+    end_with(128 + 15, waiting)
 
 
 @test("-v says where the server grants no lock, as a replica, and the job runs once the server does")
@@ -116,28 +114,23 @@ def says_that_a_replica_grants_nothing():
 
 @test("-v says at once that dibs waits, and who has held the lock since when")
 def says_that_it_waits():
-    holder = start("run", "n", "sh", "-c", "echo ready; exec sleep 60")
-    equal(holder.stdout.readline(), "ready\n")
+    other = holder("n")
     for command in (["run", "-v", "n", "true"], ["hold", "-v", "n"]):
         waiting = start(*command)
         lines = iter(waiting.stderr.readline, "")
         line = next(line for line in lines if "waits for the lock" in line)
         assert re.search(r"n: waits for the lock, which sh@\S+:\d+ has held since \d{4}-\d\d-\d\d \d\d:", line), line
-        waiting.terminate()
-        Done(waiting)
+        end(waiting)
     waiting = start("run", "n", "true")
     wait_for(lambda: server().queued("n"))
     time.sleep(1.5)  # what must not happen: that it says so where no terminal is
-    waiting.terminate()
-    equal(Done(waiting).err, "")
-    holder.terminate()
-    holder.communicate()
+    equal(end(waiting).err, "")
+    end(other)
 
 
 @test("on a terminal dibs says after a second that it waits")
 def says_so_on_a_terminal():
-    holder = start("run", "n", "sh", "-c", "echo ready; exec sleep 60")
-    equal(holder.stdout.readline(), "ready\n")
+    other = holder("n")
     own, its = os.openpty()
     for options in ([], ["-q"]):
         waiting = start("run", *options, "n", "true", stderr=its)
@@ -148,18 +141,15 @@ def says_so_on_a_terminal():
         else:
             time.sleep(1.5)
             assert not select.select([own], [], [], 0)[0]
-        waiting.terminate()
-        waiting.communicate()
+        end(waiting)
     os.close(own)
     os.close(its)
-    holder.terminate()
-    holder.communicate()
+    end(other)
 
 
 @test("the same where the owner is a process of another host with the same number, as in containers")
 def says_so_of_a_twin():
-    holder = start("run", "n", "sh", "-c", "echo ready; exec sleep 60")
-    equal(holder.stdout.readline(), "ready\n")
+    other = holder("n")
     own, its = os.openpty()
     waiting = start("run", "n", "true", stderr=its)
     token = f"dibs:job:elsewhere:{holder_of(waiting)}:1:{32 * 'a'}:0"
@@ -167,12 +157,11 @@ def says_so_of_a_twin():
     wait_for(lambda: select.select([own], [], [], 0)[0], "a message")
     # A machine that is busy for a second hides what this test is for, and fails nobody.
     assert re.search(rb"waits for the lock, which (job@elsewhere|sh@)", os.read(own, 4096))
-    waiting.terminate()
-    waiting.communicate()
+    end(waiting)
     os.close(own)
     os.close(its)
     server().ask("DEL", "lock:n")
-    holder.communicate()
+    other.communicate()
 
 
 @test("the exit status is 71 where there is no descriptor for a connection")
@@ -187,8 +176,4 @@ def no_descriptors():
     raise AssertionError("no limit was enough")
 
 
-if __name__ == "__main__":
-    try:
-        run_tests()
-    finally:
-        close_server()
+run_tests()
