@@ -10,7 +10,6 @@ import signal
 import subprocess
 import time
 
-import command
 import looking
 from looking import OK, dibs, expect, expect_status, put
 
@@ -18,8 +17,7 @@ server = looking.topology.Server()
 URL = server.url
 SCRIPTS = os.path.join(os.environ["DIBS_TOP"], "src", "cli", "completion")
 COMMANDS = ["run", "hold", "status", "list", "watch", "break", "doctor", "bench"]
-FOLDER = command.Folder()
-FILE = FOLDER.file("urls")
+FILE = os.path.join(looking.topology.folder(), "urls")
 with open(FILE, "w", encoding="ascii") as file:
     file.write(URL + "\n")
 NAMES = ["nightly", "sku:25", "two words", "été"]

@@ -1,13 +1,8 @@
 """dibs status, list and break: what they print, how they exit, and JSON whatever the names are."""
 
-import fcntl
 import os
-import pty
 import re
-import select
-import struct
 import subprocess
-import termios
 import time
 
 import looking
@@ -245,7 +240,9 @@ def list_is_cut_to_the_width_of_a_terminal():
     fresh("n" * 200, owner=token(label="l" * 40, host="h" * 60))
     put(server, "short")
     for columns in (60, 100):
-        shown = on_a_terminal(columns, "list").splitlines()
+        terminal = looking.Terminal(URL, "list", size=(24, columns))
+        shown = terminal.read().decode().splitlines()
+        expect(terminal.status() == OK, shown)
         expect(len(shown) == 3 and {len(line) for line in shown} == {columns}, columns, shown)
         expect("n+ " in shown[1] and "+ " in shown[1].split(None, 1)[1], shown)
     expect("n" * 200 in dibs(URL, "list").text, "a pipe gets all")
@@ -286,62 +283,13 @@ def break_takes_from_foreign_clients():
         expect(server.call("EXISTS", "lock:a") == 0, owner)
 
 
-def on_a_terminal(columns, *words):
-    """What the command prints on a terminal of that width."""
-    own, its = pty.openpty()
-    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    process = subprocess.Popen([looking.DIBS, *words], stdin=its, stdout=its, stderr=its, env=looking.environment(URL))
-    os.close(its)
-    shown = b""
-    while True:
-        try:
-            more = os.read(own, 4096)
-        except OSError:
-            break
-        shown += more
-    os.close(own)
-    expect(process.wait(20) == OK, shown)
-    return shown.decode()
-
-
-def at_a_terminal(*words, answer):
-    """What the command prints at a terminal, and its exit status; answer is typed when it has asked."""
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execve(looking.DIBS, [looking.DIBS, *words], looking.environment(URL))
-    shown, is_answered, end = b"", False, time.monotonic() + 60
-    while time.monotonic() < end:
-        if select.select([terminal], [], [], 0.2)[0]:
-            try:
-                more = os.read(terminal, 4096)
-            except OSError:
-                break
-            shown += more
-            if b"[y/N]" in shown and not is_answered:
-                is_answered = os.write(terminal, answer) > 0
-    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    os.close(terminal)
-    return status, shown.decode()
-
-
 def watch_takes_keys_that_come_together():
     fresh("a")
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execve(looking.DIBS, [looking.DIBS, "watch", "-i", "60"], looking.environment(URL))
-    shown, end = b"", time.monotonic() + 60
-    while b"a" not in shown and time.monotonic() < end:
-        shown += os.read(terminal, 4096)
-    os.write(terminal, b"h\x1b[Bq")
-    while time.monotonic() < end:
-        if select.select([terminal], [], [], 0.2)[0]:
-            try:
-                os.read(terminal, 4096)
-            except OSError:
-                break
-    expect(time.monotonic() < end, "q did not quit")
-    expect(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == OK)
-    os.close(terminal)
+    terminal = looking.Terminal(URL, "watch", "-i", "60")
+    terminal.read(b"a")
+    terminal.type(b"h\x1b[Bq")
+    terminal.read()
+    expect(terminal.status() == OK)
 
 
 def real_owners_and_waiters():
@@ -369,9 +317,13 @@ def real_owners_and_waiters():
 def break_asks_first():
     for answer, status, left in ((b"y\n", OK, 0), (b"n\n", FAILED, 1), (b"\n", FAILED, 1), (b"\x04", FAILED, 1)):
         fresh("a")
-        found, shown = at_a_terminal("break", "a", answer=answer)
+        terminal = looking.Terminal(URL, "break", "a")
+        shown = terminal.read(b"[y/N]").decode()
+        terminal.type(answer)
+        terminal.read()
+        found = terminal.status()
         expect(found == status and server.call("EXISTS", "lock:a") == left, answer, found, shown)
-        expect("process 4711" in shown and "[y/N]" in shown, shown)
+        expect("process 4711" in shown, shown)
 
 
 def break_refuses_where_there_is_nobody_to_ask():
@@ -382,15 +334,12 @@ def break_refuses_where_there_is_nobody_to_ask():
 
 def break_leaves_a_new_owner_alone():
     fresh("a")
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execve(looking.DIBS, [looking.DIBS, "break", "a"], looking.environment(URL))
-    shown = b""
-    while b"[y/N]" not in shown:
-        shown += os.read(terminal, 4096)
+    terminal = looking.Terminal(URL, "break", "a")
+    terminal.read(b"[y/N]")
     put(server, "a", owner=token(pid=9))
-    os.write(terminal, b"y\n")
-    expect(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == FAILED, shown)
+    terminal.type(b"y\n")
+    shown = terminal.read()
+    expect(terminal.status() == FAILED, shown)
     expect(server.call("GET", "lock:a").decode() == token(pid=9))
 
 

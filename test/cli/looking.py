@@ -1,9 +1,15 @@
 """For tests of what looks at a store: the command, on servers of topology.py, and locks as if somebody held them."""
 
+import fcntl
 import json
 import os
+import pty
+import select
+import struct
 import subprocess
 import sys
+import termios
+import time
 
 import command
 
@@ -40,6 +46,41 @@ def dibs(url, *words, seconds=20, stdin=b"", **more):
     """Runs the command until it ends."""
     process = subprocess.run([DIBS, *words], input=stdin, capture_output=True, timeout=seconds, env=environment(url, **more))
     return Result(process, words)
+
+
+class Terminal:
+    """The command at a terminal of its own. size: rows and columns; 0: the terminal does not tell."""
+
+    def __init__(self, url, *words, size=(0, 0), **variables):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
+            os.execve(DIBS, [DIBS, *words], environment(url, **{"TERM": "xterm", **variables}))
+
+    def type(self, keys):
+        os.write(self.fd, keys)
+
+    def read(self, until=None, seconds=60):
+        """What is shown from now on: at least up to that text; None: up to the end."""
+        shown, end = b"", time.monotonic() + seconds
+        while until is None or until not in shown:
+            expect(time.monotonic() < end, until, shown)
+            if select.select([self.fd], [], [], 0.2)[0]:
+                try:
+                    more = os.read(self.fd, 65536)
+                except OSError:  # it has ended
+                    more = b""
+                expect(more or until is None, until, shown)
+                if not more:
+                    return shown
+                shown += more
+        return shown
+
+    def status(self):
+        """Waits for its end."""
+        status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        os.close(self.fd)
+        return status
 
 
 def expect(condition, *what):

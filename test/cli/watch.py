@@ -1,14 +1,11 @@
 """dibs watch: as lines through a pipe, and as a screen in a terminal, which is tmux's or a bare one."""
 
 import atexit
-import fcntl
 import itertools
 import os
-import pty
 import re
 import shlex
 import signal
-import struct
 import subprocess
 import termios
 import time
@@ -199,114 +196,86 @@ def ctrl_z_and_back():
     terminal.close()
 
 
-def at_a_bare_terminal(url, *words, size=(0, 0), **variables):
-    """size: rows and columns; 0: the terminal does not tell."""
-    pid, terminal = pty.fork()
-    if pid == 0:
-        fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
-        os.execve(looking.DIBS, [looking.DIBS, "watch", *words], looking.environment(url, TERM="xterm", **variables))
-    return pid, terminal
-
-
-def read_until(terminal, text):
-    shown = b""
-    while text not in shown:
-        more = os.read(terminal, 65536)
-        expect(more, "the end")
-        shown += more
-    return shown
-
-
 def a_terminal_that_does_not_tell_its_size_has_24_lines():
     fresh(*(f"name{i:02}" for i in range(60)))
     for size, told in (((0, 0), b"1-21 of 60"), ((0, 120), b"1-21 of 60"), ((50, 0), b"1-21 of 60"), ((50, 120), b"1-47 of 60")):
-        pid, terminal = at_a_bare_terminal(URL, "-c", "1", "-i", "0.1", size=size)
-        shown = read_until(terminal, b"\x1b[?1049l")
+        terminal = looking.Terminal(URL, "watch", "-c", "1", "-i", "0.1", size=size)
+        shown = terminal.read(b"\x1b[?1049l")
         expect(told in shown, size, shown)
-        os.waitpid(pid, 0)
-        os.close(terminal)
+        terminal.status()
 
 
 def a_signal_leaves_the_terminal_as_it_was():
     fresh("a")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-        pid, terminal = at_a_bare_terminal(URL, "-i", "60")
-        shown = read_until(terminal, b"q quit")
+        terminal = looking.Terminal(URL, "watch", "-i", "60")
+        shown = terminal.read(b"q quit")
         expect(b"\x1b[?1049h" in shown, shown)
-        inside = termios.tcgetattr(terminal)[3]
+        inside = termios.tcgetattr(terminal.fd)[3]
         expect(not inside & termios.ICANON and not inside & termios.ECHO)
-        os.kill(pid, number)
-        shown = read_until(terminal, b"\x1b[?1049l")
+        os.kill(terminal.pid, number)
+        shown = terminal.read(b"\x1b[?1049l")
         expect(b"\x1b[?25h" in shown and b"\x1b[?7h" in shown, shown)
-        restored = []
-        await_true(lambda: termios.tcgetattr(terminal)[3] & (termios.ICANON | termios.ECHO) == termios.ICANON | termios.ECHO, "modes")
-        expect(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -number, number, restored)
-        os.close(terminal)
+        await_true(lambda: termios.tcgetattr(terminal.fd)[3] & (termios.ICANON | termios.ECHO) == termios.ICANON | termios.ECHO, "modes")
+        expect(terminal.status() == -number, number)
 
 
 def ctrl_c_ends_it_though_the_store_hangs():
     own = looking.topology.Server()
     put(own, "a")
-    pid, terminal = at_a_bare_terminal(own.url, "-i", "0.1")
-    read_until(terminal, b"q quit")
+    terminal = looking.Terminal(own.url, "watch", "-i", "0.1")
+    terminal.read(b"q quit")
     own.pause()
     try:
         time.sleep(0.3)
-        os.write(terminal, b"\x03")
-        read_until(terminal, b"\x1b[?1049l")
-        expect(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGINT)
+        terminal.type(b"\x03")
+        terminal.read(b"\x1b[?1049l")
+        expect(terminal.status() == -signal.SIGINT)
     finally:
         own.resume()
-    os.close(terminal)
 
 
 def the_screen_tells_of_a_store_that_is_away():
     own = looking.topology.Server()
     put(own, "a")
-    pid, terminal = at_a_bare_terminal(own.url, "-i", "0.1")
-    read_until(terminal, b"q quit")
+    terminal = looking.Terminal(own.url, "watch", "-i", "0.1")
+    terminal.read(b"q quit")
     own.kill()
-    shown = read_until(terminal, b"connect")
+    shown = terminal.read(b"connect")
     # of the screen whose last line says that: a part of the next one may have been read as well
     expect(b"job@alpha:4711" in shown.split(b"connect")[0].split(b"\x1b[H")[-1], "the last list stays", shown)
     own.start()
-    read_until(terminal, b"0 locks held")
-    read_until(terminal, b"q quit")
-    os.write(terminal, b"q")
-    read_until(terminal, b"\x1b[?1049l")
-    expect(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == OK)
-    os.close(terminal)
+    terminal.read(b"0 locks held")
+    terminal.read(b"q quit")
+    terminal.type(b"q")
+    terminal.read(b"\x1b[?1049l")
+    expect(terminal.status() == OK)
 
 
 def a_server_that_refuses_at_the_start_gets_no_screen():
     server.call("ACL", "SETUSER", "unlisted", "on", ">p", "~*", "+@all", "-scan", *(("&*",) if server.version >= (6, 2) else ()))
-    pid, terminal = at_a_bare_terminal(URL.replace("unix://", "unix://unlisted:p@"), "-i", "0.1")
-    shown = read_until(terminal, b"\n")
+    terminal = looking.Terminal(URL.replace("unix://", "unix://unlisted:p@"), "watch", "-i", "0.1")
+    shown = terminal.read(b"\n")
     expect(b"NOPERM" in shown and b"\x1b" not in shown, shown)
-    expect(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == looking.UNAVAILABLE)
-    os.close(terminal)
+    expect(terminal.status() == looking.UNAVAILABLE)
 
 
 def names_cannot_drive_the_screen():
     fresh(b"\x1b]0;title\x07", b"\x1b[2J", b"\x9b31m", b"\xc2\x9b31m", owner="\x1b[31mforeign", lease_ms=None)
-    pid, terminal = at_a_bare_terminal(URL, "-c", "1", "-i", "0.1")
-    shown = read_until(terminal, b"\x1b[?1049l")
+    terminal = looking.Terminal(URL, "watch", "-c", "1", "-i", "0.1")
+    shown = terminal.read(b"\x1b[?1049l")
     found = set(re.findall(rb"\x1b\[?[^a-zA-Z]*.", shown))
     allowed = {b"\x1b[" + end for end in (b"?1049h", b"?25l", b"?7l", b"H", b"K", b"7m", b"0m", b"?7h", b"?25h", b"?1049l")}
     expect(found <= allowed and b"\x9b" not in shown and b"\x07" not in shown, found - allowed, shown)
-    os.waitpid(pid, 0)
-    os.close(terminal)
+    terminal.status()
 
 
 def a_dumb_terminal_gets_lines():
     fresh("a")
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execve(looking.DIBS, [looking.DIBS, "watch", "-c", "1", "-i", "0.1"], looking.environment(URL, TERM="dumb"))
-    shown = read_until(terminal, b"\n")
+    terminal = looking.Terminal(URL, "watch", "-c", "1", "-i", "0.1", TERM="dumb")
+    shown = terminal.read(b"\n")
     expect(b"\x1b" not in shown and b"\theld\ta\t" in shown.expandtabs(0) or b"held" in shown, shown)
-    expect(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == OK)
-    os.close(terminal)
+    expect(terminal.status() == OK)
 
 
 if __name__ == "__main__":
