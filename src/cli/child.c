@@ -17,7 +17,7 @@
 #include <sys/prctl.h>
 #endif
 
-#include "cli/run_signals.h"
+#include "cli/run_hear.h"
 #include "cli/run_terminal.h"
 
 #define ROUND_MS 10

@@ -1,7 +1,6 @@
 /*
  * "dibs hold": holds a lock until a signal arrives.
  */
-#include <poll.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,9 +10,8 @@
 #include <unistd.h>
 
 #include "cli/run.h"
+#include "cli/run_hear.h"
 #include "cli/run_inside.h"
-#include "cli/run_signals.h"
-#include "cli/run_tie.h"
 
 /* clang-format off */
 static const char help[] =
@@ -106,10 +104,6 @@ static void tell_why(const struct run_lock *lock)
 /* Returns false, after a message, if the lease was lost or is about to end. */
 static bool hold(const struct run_lock *lock)
 {
-    struct pollfd fds[1 + RUN_TIES] = {{.fd = run_signals_fd(), .events = POLLIN}};
-    int most = run_tie_timeout(60000);
-
-    run_tie_watch(fds + 1);
     while (!told_to_end()) {
         run_inside_fit();
         int64_t left = run_remaining_ms(lock) - run_plan.grace_ms - run_plan.margin_ms;
@@ -118,7 +112,7 @@ static bool hold(const struct run_lock *lock)
             tell_why(lock);
             return false;
         }
-        (void)poll(fds, sizeof fds / sizeof fds[0], (int)(left > most ? most : left));
+        run_wait(-1, -1, (int)(left > 60000 ? 60000 : left));
     }
     return true;
 }
@@ -164,7 +158,7 @@ static int run(char **words)
 
     if (status != CLI_OK)
         return status;
-    if (run_signals_open(RUN_ALONE) < 0) {
+    if (!run_signals_open(RUN_ALONE)) {
         cli_error("no descriptor to be had");
         return CLI_SYSTEM;
     }

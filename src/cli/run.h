@@ -5,7 +5,7 @@
  * represents the job to the shell and the terminal, passes on signals, and watches the holder. The guard adopts the
  * processes that a killed holder leaves, and kills them. The holder (run_holder.c) holds the lock, has its lease
  * renewed, and ends COMMAND in time if the lease can't be renewed. COMMAND is in a process group of its own. The front
- * and the holder tell each other what they do (run_wire.h). So
+ * and the holder tell each other what they do (run_hear.h). So
  *   - if the front is stopped by Ctrl-Z, the lease is still renewed;
  *   - if the front is killed, or stopped in any other way, the holder ends COMMAND;
  *   - if the holder is stopped, the front ends COMMAND;
@@ -109,10 +109,10 @@ struct run_lock {
 };
 
 /*
- * Opens the store and waits for the lock. A signal (run_signals.h), one that the front passes on through wire, or the
- * end of what dibs is tied to (run_tie.h) ends the wait at once. wire -1: there is no front. Returns RUN_HOLDS if the
- * calling thread holds the lock; otherwise nothing is left in the store, and the result is the exit status. May also
- * end the process, with that exit status.
+ * Opens the store and waits for the lock. A signal, one that the front passes on through wire, or the end of what dibs
+ * is tied to ends the wait at once (run_hear.h). wire -1: there is no front. Returns RUN_HOLDS if the calling thread
+ * holds the lock; otherwise nothing is left in the store, and the result is the exit status. May also end the process,
+ * with that exit status.
  */
 #define RUN_HOLDS (-1) /* not an exit status, which -E may set to any other number */
 int run_acquire(int wire, struct run_lock *lock);

@@ -12,11 +12,9 @@
 #include <unistd.h>
 
 #include "cli/run.h"
+#include "cli/run_hear.h"
 #include "cli/run_inside.h"
-#include "cli/run_signals.h"
-#include "cli/run_tie.h"
 #include "cli/run_waiting.h"
-#include "cli/run_wire.h"
 #include "cli/text.h"
 
 static struct {
@@ -29,7 +27,7 @@ static _Atomic bool waits; /* atomic: the main thread waits for the lock */
 
 struct listener {
     struct cli_thread thread;
-    int wire; /* read-only */
+    int wire; /* -1: there is no front; the listener only, once it runs */
     pthread_mutex_t mutex;
     dibs_runtime *rt; /* guarded by mutex; NULL: the store is not open, so dibs has left nothing there */
     int status;       /* guarded by mutex: the exit status, once the wait was ended; before: RUN_HOLDS */
@@ -58,18 +56,18 @@ static void hear_signals(struct listener *listener)
             end_wait(listener, 128 + signal);
 }
 
-/* Returns false if the front is gone. */
-static bool hear_front(struct listener *listener)
+static void hear_front(struct listener *listener)
 {
     struct run_message message;
-    int got;
+    int got = 0;
 
-    while ((got = run_wire_receive(listener->wire, &message)) == 1)
+    while (listener->wire >= 0 && (got = run_wire_receive(listener->wire, &message)) == 1)
         if (message.word == RUN_SIGNAL && (run_signals_passed(message.number) || message.number == SIGTSTP))
             end_wait(listener, 128 + message.number);
-    if (got < 0)
+    if (got < 0) {
         end_wait(listener, 128 + SIGKILL);
-    return got == 0;
+        listener->wire = -1;
+    }
 }
 
 /* Returns false if what dibs is tied to has ended. */
@@ -87,18 +85,13 @@ static bool look_at_ties(struct listener *listener)
 static void *listen_for_the_end(void *argument)
 {
     struct listener *listener = argument;
-    struct pollfd fds[3 + RUN_TIES] = {{.fd = listener->thread.quit[0], .events = POLLIN},
-                                       {.fd = run_signals_fd(), .events = POLLIN},
-                                       {.fd = listener->wire, .events = POLLIN}};
 
-    run_tie_watch(fds + 3);
-    while (!fds[0].revents && look_at_ties(listener)) {
-        if (poll(fds, sizeof fds / sizeof fds[0], run_tie_timeout(-1)) < 0)
-            continue;
-        if (fds[1].revents)
-            hear_signals(listener);
-        if (fds[2].revents && !hear_front(listener))
-            fds[2].fd = -1;
+    while (look_at_ties(listener)) {
+        run_wait(listener->wire, listener->thread.quit[0], -1);
+        if (cli_thread_must_end(&listener->thread, 0))
+            break;
+        hear_signals(listener);
+        hear_front(listener);
     }
     return NULL;
 }

@@ -5,7 +5,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,10 +14,9 @@
 
 #include "cli/child.h"
 #include "cli/run.h"
+#include "cli/run_hear.h"
 #include "cli/run_inside.h"
-#include "cli/run_signals.h"
 #include "cli/run_terminal.h"
-#include "cli/run_wire.h"
 
 /* clang-format off */
 static const char help[] =
@@ -299,10 +297,7 @@ static void after_hang_up(const struct front *front, int64_t now)
 static void supervise(struct front *front)
 {
     while (front->guard || !front->hung_up_ms) {
-        struct pollfd fds[] = {{.fd = run_signals_fd(), .events = POLLIN},
-                               {.fd = front->hung_up_ms ? -1 : front->wire, .events = POLLIN}};
-
-        (void)poll(fds, 2, timeout(front));
+        run_wait(front->hung_up_ms ? -1 : front->wire, -1, timeout(front));
         hear(front);
         reap(front);
         keep_beating(front, cli_now_ms());
@@ -318,7 +313,7 @@ static _Noreturn void be_holder(const struct front *front, int wire)
 {
     int status = CLI_SYSTEM;
 
-    if (run_signals_open(RUN_HOLDER) >= 0)
+    if (run_signals_open(RUN_HOLDER))
         status = run_holder(wire, front->process);
     run_wire_send(wire, RUN_STATUS, status, 0, NULL);
     fflush(NULL);
@@ -425,9 +420,7 @@ static void run_on_lost(void)
     else
         cli_note("--on-lost started, process %d", (int)child);
     while (child > 0 && waitpid(child, NULL, WNOHANG) == 0) {
-        struct pollfd fd = {.fd = run_signals_fd(), .events = POLLIN};
-
-        (void)poll(&fd, 1, 1000);
+        run_wait(-1, -1, 1000);
         for (int signal; (signal = run_signals_next()) != 0;)
             if (run_signals_passed(signal))
                 kill(-child, signal);
@@ -455,7 +448,7 @@ static int run(char **words)
 
     if (status != CLI_OK)
         return status;
-    if (run_signals_open(RUN_FRONT) < 0) {
+    if (!run_signals_open(RUN_FRONT)) {
         cli_error("no descriptor to be had: %s", strerror(errno));
         return CLI_SYSTEM;
     }

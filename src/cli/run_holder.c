@@ -3,7 +3,6 @@
  * front and the signals, waits for the end of processes, and looks at the lease.
  */
 #include <errno.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -14,10 +13,9 @@
 
 #include "cli/child.h"
 #include "cli/run.h"
+#include "cli/run_hear.h"
 #include "cli/run_inside.h"
-#include "cli/run_signals.h"
 #include "cli/run_terminal.h"
-#include "cli/run_wire.h"
 
 #define PATIENCE_MS 1000 /* how long what COMMAND leaves behind may take to end by itself */
 #define ROUND_MS 10      /* between two rounds of SIGKILL, in the first second */
@@ -386,9 +384,7 @@ static void supervise(struct holder *holder)
         check_lease(holder, now);
         advance(holder, now);
         shorten(holder, now);
-
-        struct pollfd fds[] = {{.fd = run_signals_fd(), .events = POLLIN}, {.fd = holder->wire, .events = POLLIN}};
-        (void)poll(fds, 2, timeout(holder, cli_now_ms()));
+        run_wait(holder->wire, -1, timeout(holder, cli_now_ms()));
     }
     run_wire_send(holder->wire, RUN_LIMIT, (int)run_plan.lease_ms, 0, NULL);
     cli_thread_end(&holder->looker);

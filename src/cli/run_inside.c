@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/run_signals.h"
+#include "cli/run_hear.h"
 
 #define INNERMOST "DIBS_TOKEN"
 #define OTHERS "DIBS_OUTER_TOKENS" /* separated by blanks */
