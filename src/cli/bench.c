@@ -238,33 +238,24 @@ static void bars_json(const struct histogram *times)
         if (times->bars[i] == 0)
             continue;
         cli_json_open(NULL, '{');
-        cli_json_double("from_us", (double)limit_of(i) / 1e3);
-        cli_json_double("to_us", (double)limit_of(i + 1) / 1e3);
+        cli_json_us("from_us", limit_of(i));
+        cli_json_us("to_us", limit_of(i + 1));
         cli_json_int("count", (int64_t)times->bars[i]);
         cli_json_close('}');
     }
     cli_json_close(']');
 }
 
-/* Of none there is no time. */
-static void time_json(const char *key, int64_t ns, uint64_t count)
-{
-    if (count > 0)
-        cli_json_double(key, (double)ns / 1e3);
-    else
-        cli_json_string(key, NULL);
-}
-
 static void part_json(const char *key, const struct histogram *times)
 {
-    uint64_t count = times->count;
+    bool any = times->count > 0;
 
     cli_json_open(key, '{');
-    cli_json_int("count", (int64_t)count);
-    time_json("min_us", times->least_ns, count);
+    cli_json_int("count", (int64_t)times->count);
+    cli_json_us("min_us", any ? times->least_ns : -1);
     for (size_t i = 0; i < PERCENTILES; i++)
-        time_json(percentiles[i].key, percentile(times, percentiles[i].share), count);
-    time_json("max_us", times->most_ns, count);
+        cli_json_us(percentiles[i].key, any ? percentile(times, percentiles[i].share) : -1);
+    cli_json_us("max_us", any ? times->most_ns : -1);
     bars_json(times);
     cli_json_close('}');
 }

@@ -82,6 +82,15 @@ static void begin_value(const char *key)
     putchar(':');
 }
 
+/* Begins a value; writes null, and returns false, if the value is not known. */
+static bool begin_known(const char *key, bool known)
+{
+    begin_value(key);
+    if (!known)
+        fputs("null", stdout);
+    return known;
+}
+
 void cli_json_open(const char *key, char bracket)
 {
     begin_value(key);
@@ -100,25 +109,21 @@ void cli_json_close(char bracket)
 
 void cli_json_string(const char *key, const char *text)
 {
-    begin_value(key);
-    if (text)
+    if (begin_known(key, text))
         put_text(text);
-    else
-        fputs("null", stdout);
 }
 
 void cli_json_int(const char *key, int64_t number)
 {
-    begin_value(key);
-    printf("%" PRId64, number);
+    if (begin_known(key, number >= 0))
+        printf("%" PRId64, number);
 }
 
-void cli_json_double(const char *key, double number)
+/* Not with printf's %f, whose decimal point depends on the locale. */
+void cli_json_us(const char *key, int64_t ns)
 {
-    begin_value(key);
-    /* Not with printf's %f, whose decimal point depends on the locale. */
-    int64_t thousandths = (int64_t)(number * 1000 + 0.5);
-    printf("%" PRId64 ".%03d", thousandths / 1000, (int)(thousandths % 1000));
+    if (begin_known(key, ns >= 0))
+        printf("%" PRId64 ".%03d", ns / 1000, (int)(ns % 1000));
 }
 
 void cli_json_bool(const char *key, bool truth)
@@ -129,8 +134,8 @@ void cli_json_bool(const char *key, bool truth)
 
 void cli_json_fence(const char *key, uint64_t fence)
 {
-    begin_value(key);
-    printf("\"%" PRIu64 "\"", fence);
+    if (begin_known(key, fence > 0))
+        printf("\"%" PRIu64 "\"", fence);
 }
 
 void cli_json_name(const char *name)

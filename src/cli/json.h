@@ -13,10 +13,10 @@
 void cli_json_open(const char *key, char bracket);
 void cli_json_close(char bracket);
 
-/* text NULL: null. */
+/* What is not known is null: a text that is NULL, a number that is less than 0, the fence 0. */
 void cli_json_string(const char *key, const char *text);
 void cli_json_int(const char *key, int64_t number);
-void cli_json_double(const char *key, double number);
+void cli_json_us(const char *key, int64_t ns); /* in microseconds, with decimals */
 void cli_json_bool(const char *key, bool truth);
 
 /* As a string, because many programs that read JSON keep no more than 53 bits of a number. */

@@ -342,15 +342,6 @@ static void who_json(const char *key, const char *token)
     cli_json_close('}');
 }
 
-/* Writes a time; less than 0: it is not known. */
-static void time_json(const char *key, int64_t ms)
-{
-    if (ms >= 0)
-        cli_json_int(key, ms);
-    else
-        cli_json_string(key, NULL);
-}
-
 static void queue_json(const struct cli_queue *queue)
 {
     cli_json_open("queue", '[');
@@ -358,7 +349,7 @@ static void queue_json(const struct cli_queue *queue)
         const dibs_waiter *waiter = &queue->waiters[i];
         cli_json_open(NULL, '{');
         who_json("waiter", waiter->token);
-        time_json("asked_ms", waiter->asked_ms);
+        cli_json_int("asked_ms", waiter->asked_ms);
         cli_json_close('}');
     }
     cli_json_close(']');
@@ -371,7 +362,7 @@ static void sharing_json(const struct cli_queue *queue)
         const dibs_sharer *sharer = &queue->sharers[i];
         cli_json_open(NULL, '{');
         who_json("sharer", sharer->token);
-        time_json("held_ms", sharer->held_ms);
+        cli_json_int("held_ms", sharer->held_ms);
         cli_json_int("left_ms", sharer->remaining_ms);
         cli_json_fence("fence", sharer->fence);
         cli_json_close('}');
@@ -390,12 +381,9 @@ static void lock_json(const struct cli_lock *lock)
     cli_json_bool("held", owner->held);
     who_json("owner", owner->held ? owner->token : NULL);
     cli_json_string("since", held_ms >= 0 ? cli_utc_ago(text, held_ms) : NULL);
-    time_json("held_ms", held_ms);
-    time_json("left_ms", owner->held ? owner->remaining_ms : -1);
-    if (owner->fence)
-        cli_json_fence("fence", owner->fence);
-    else
-        cli_json_string("fence", NULL);
+    cli_json_int("held_ms", held_ms);
+    cli_json_int("left_ms", owner->held ? owner->remaining_ms : -1);
+    cli_json_fence("fence", owner->fence);
     cli_json_bool("kept", owner->kept);
     cli_json_int("sharers", owner->sharers);
     cli_json_int("waiters", owner->waiters);
