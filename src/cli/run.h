@@ -137,7 +137,7 @@ dibs_status run_extend(const struct run_lock *lock, int64_t lease_ms);
 /* How long all leases are sure to last; less than 0: one of them is lost. */
 int64_t run_remaining_ms(const struct run_lock *lock);
 
-/* Runs the holder until its end. wire: leads to the front, whose process id is `front`. Returns the exit status. */
-int run_holder(int wire, pid_t front);
+/* Runs the holder until its end. wire: leads to the front, whose process id is `front`. */
+_Noreturn void run_holder(int wire, pid_t front);
 
 #endif

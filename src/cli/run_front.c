@@ -169,11 +169,9 @@ static void on_message(struct front *front, const struct run_message *message)
         front->wait_status = message->number;
         take_terminal_back(front);
         break;
-    case RUN_LOST:
-        front->lost = true;
-        break;
     case RUN_STATUS:
         front->status = message->number;
+        front->lost = message->value;
         break;
     default:
         break;
@@ -307,19 +305,6 @@ static void supervise(struct front *front)
     }
 }
 
-/* --------------------------------------------------------- the holder's process */
-
-static _Noreturn void be_holder(const struct front *front, int wire)
-{
-    int status = CLI_SYSTEM;
-
-    if (run_signals_open(RUN_HOLDER))
-        status = run_holder(wire, front->process);
-    run_wire_send(wire, RUN_STATUS, status, 0, NULL);
-    fflush(NULL);
-    _exit(status);
-}
-
 /* ----------------------------------------------------------- the guard's process */
 
 /*
@@ -340,7 +325,7 @@ static _Noreturn void be_guard(const struct front *front, int wire)
     child_tree_adopt();
     holder = fork();
     if (holder == 0)
-        be_holder(front, wire);
+        run_holder(wire, front->process);
     if (holder < 0) {
         cli_error("no process to be had: %s", strerror(errno));
         run_wire_send(wire, RUN_STATUS, CLI_SYSTEM, 0, NULL);

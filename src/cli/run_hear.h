@@ -70,8 +70,8 @@ enum run_word {
                   just before RUN_STARTED, and when the lease becomes shorter */
     RUN_STOPPED, /* COMMAND was stopped by the signal number */
     RUN_ENDED,   /* COMMAND ended: number is its status as waitpid(2) has it */
-    RUN_LOST,    /* the lease was lost */
-    RUN_STATUS   /* number is the exit status; this is the last message. Without it the holder was killed */
+    RUN_STATUS   /* number is the exit status, and value is not 0 if the lease was lost; this is the last message.
+                    Without it the holder was killed */
 };
 
 struct run_message {

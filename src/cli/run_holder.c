@@ -44,7 +44,7 @@ struct holder {
     bool group_has_term;    /* the front sent SIGTERM to COMMAND's group */
     bool stuck_told;        /* a message has said that a process can't be killed */
     bool given_up;          /* COMMAND must end: the lease is lost, or about to end, or the front is gone or stopped */
-    bool lost;              /* the lease is lost */
+    bool lost;              /* the lease is lost, or COMMAND had to end as if it were */
     int64_t sure_until_ms;  /* until then the lease was sure to last, when it was looked at last */
     bool shortened;         /* the lease was shortened after --at-least */
 
@@ -439,13 +439,13 @@ static int finish(struct holder *holder)
         return exit_status_of(holder->wait_status);
     if (!holder->given_up)
         run_tell_loss();
-    run_wire_send(holder->wire, RUN_LOST, 0, 0, NULL);
+    holder->lost = true;
     return CLI_LOST;
 }
 
-int run_holder(int wire, pid_t front)
+/* Returns the exit status. */
+static int hold_and_run(struct holder *holder)
 {
-    struct holder holder = {.wire = wire, .front = front};
     int status;
 
     setpgid(0, 0);
@@ -455,15 +455,25 @@ int run_holder(int wire, pid_t front)
         cli_error("no descriptor to be had: %s", strerror(errno));
         return CLI_SYSTEM;
     }
-    status = run_acquire(wire, &holder.lock);
+    status = run_acquire(holder->wire, &holder->lock);
     if (status != RUN_HOLDS)
         return status;
-    holder.start_ms = holder.front_ms = cli_now_ms();
-    status = start_command(&holder);
+    holder->start_ms = holder->front_ms = cli_now_ms();
+    status = start_command(holder);
     if (status != RUN_HOLDS) {
-        run_release(&holder.lock, 0);
+        run_release(&holder->lock, 0);
         return status;
     }
-    supervise(&holder);
-    return finish(&holder);
+    supervise(holder);
+    return finish(holder);
+}
+
+_Noreturn void run_holder(int wire, pid_t front)
+{
+    struct holder holder = {.wire = wire, .front = front};
+    int status = run_signals_open(RUN_HOLDER) ? hold_and_run(&holder) : CLI_SYSTEM;
+
+    run_wire_send(wire, RUN_STATUS, status, holder.lost, NULL);
+    fflush(NULL);
+    _exit(status);
 }

@@ -119,7 +119,6 @@ def deleted_untold():
         done = Done(process)
         equal(done.status, 76)
         assert done.err.startswith("dibs: n: the lease was lost"), done.err
-    own.close()
 
 
 @test("a lock that was deleted, and a COMMAND that ignores SIGTERM")
@@ -231,7 +230,6 @@ def one_term():
         os.kill(holder_of(process), signal.SIGCONT)
         equal(Done(process).status, 76)
         equal(read(log), "TERM\n")
-    own.close()
 
 
 @test("dibs stopped for less than its lease goes on")
@@ -261,7 +259,6 @@ def server_stopped():
         own.process.send_signal(signal.SIGCONT)
         pair.check_old()
         pair.check_order()
-    own.close()
 
 
 def processes_of_dibs(pair):
@@ -287,7 +284,6 @@ def server_killed():
         own.start()
         pair.check_old()
         pair.check_order()
-    own.close()
 
 
 @test("a server that comes back in time: nothing is lost")
@@ -302,7 +298,6 @@ def server_back():
         pair.old.terminate()
         pair.check_old(0)
         pair.check_order()
-    own.close()
 
 
 @test("SIGTERM comes as early as the grace time needs")
@@ -320,7 +315,6 @@ def early_enough():
         equal(Done(process).status, 76)
         times = [int(word) for word in read(files.file("log")).split()]
         equal(len(times), 2)  # COMMAND had its time
-    own.close()
 
 
 @test("a COMMAND that exits with 76 has not lost anything")

@@ -73,7 +73,6 @@ def status_silent_store():
     equal(Done(waiting).status, 69)
     with_lock.kill()
     with_lock.communicate()
-    own.close()
 
 
 @test("the exit status is 64 for wrong usage, with a message that names it")
@@ -171,7 +170,6 @@ def password_is_hidden():
         nowhere = {"DIBS_URL": "unix:///nonexistent"}
         equal(dibs("run", "--url-file", files.file("url"), "n", "echo", "ran", env=nowhere).out, "ran\n")
         equal(dibs("list", "--url-file", files.file("url"), env=nowhere).status, 0)
-    own.close()
 
 
 @test("--no-inherit keeps the way to the store from COMMAND and --on-lost")
@@ -536,8 +534,6 @@ def other_stores():
     urls = " ".join(each.url for each in (server(), *others))
     equal(dibs("run", "--url", urls, "quorum", "echo", "ran").out, "ran\n")
     equal(dibs("run", "--fair", "--url", urls, "quorum", "true").status, 64)
-    for each in others:
-        each.close()
 
 
 run_tests()

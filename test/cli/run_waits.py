@@ -34,7 +34,6 @@ def outage_while_queued():
         done = Done(each)
         equal((done.status, done.out), (0, "ran\n"), done.err)
     holder.communicate()
-    own.close()
 
 
 @test("a job that was started while the store is away is not lost either")
@@ -49,7 +48,6 @@ def outage_at_the_start():
         assert waiting.stdout.readline().startswith(out)
         assert end(waiting).status in (0, 128 + 15)
         own.kill()
-    own.close()
 
 
 @test("--outage and -w end the wait for a store with 69, and -n does not wait for one")
@@ -68,7 +66,6 @@ def outage_limits():
     equal(Done(waiting).status, 69)
     holder.kill()
     holder.communicate()
-    own.close()
 
 
 @test("a store that refuses the account is no outage")
