@@ -158,11 +158,10 @@ static int run(char **words)
 
     if (status != CLI_OK)
         return status;
-    if (!run_signals_open(RUN_ALONE)) {
+    if (!run_hear_begin(RUN_ALONE)) {
         cli_error("no descriptor to be had");
         return CLI_SYSTEM;
     }
-    run_tie_begin();
     notify("STATUS=waits for the lock");
     status = run_acquire(-1, &lock);
     if (status != RUN_HOLDS)

@@ -433,7 +433,7 @@ static int run(char **words)
 
     if (status != CLI_OK)
         return status;
-    if (!run_signals_open(RUN_FRONT)) {
+    if (!run_hear_begin(RUN_FRONT)) {
         cli_error("no descriptor to be had: %s", strerror(errno));
         return CLI_SYSTEM;
     }

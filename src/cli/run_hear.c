@@ -29,10 +29,10 @@ static const struct {
 
 #define COUNT (sizeof table / sizeof table[0])
 
-static struct sigaction before[COUNT]; /* read-only after the first run_signals_open */
-static sigset_t mask_before, mask_now; /* read-only after the first run_signals_open */
+static struct sigaction before[COUNT]; /* read-only after the first run_hear_begin */
+static sigset_t mask_before, mask_now; /* read-only after the first run_hear_begin */
 static bool known;                     /* main thread only */
-static int ends[2] = {-1, -1};         /* ends of the pipe; read-only after the last run_signals_open */
+static int ends[2] = {-1, -1};         /* ends of the pipe; read-only after the last run_hear_begin */
 
 static void put(unsigned char number)
 {
@@ -72,20 +72,6 @@ static void take(size_t i, enum run_role role)
     sigemptyset(&action.sa_mask);
     if (table[i].number == SIGCHLD || before[i].sa_handler != SIG_IGN)
         sigaction(table[i].number, &action, NULL);
-}
-
-bool run_signals_open(enum run_role role)
-{
-    remember();
-    for (int i = 0; i < 2; i++)
-        if (ends[i] >= 0)
-            close(ends[i]);
-    if (!cli_open_pipe(ends))
-        return false;
-    for (size_t i = 0; i < COUNT; i++)
-        take(i, role);
-    run_signals_unblock();
-    return true;
 }
 
 int run_signals_next(void)
@@ -179,7 +165,7 @@ int run_wire_receive(int wire, struct run_message *out)
 
 #define LOOK_MS 500 /* between two looks at a process that has no descriptor */
 
-/* Readable once the process has ended; -1: there is no such descriptor. Written by run_tie_begin alone. */
+/* Readable once the process has ended; -1: there is no such descriptor. Written by run_hear_begin alone. */
 static int process_fd = -1;
 
 /*
@@ -194,14 +180,6 @@ static int watch_process(pid_t process)
     (void)process;
     return -1;
 #endif
-}
-
-void run_tie_begin(void)
-{
-    if (run_plan.while_pid)
-        process_fd = watch_process(run_plan.while_pid);
-    if (process_fd >= 0)
-        fcntl(process_fd, F_SETFD, FD_CLOEXEC);
 }
 
 static bool process_has_ended(void)
@@ -234,7 +212,23 @@ const char *run_tie_ended(void)
     return process_has_ended() ? process : stdin_has_ended() ? "standard input" : NULL;
 }
 
-/* ----------------------------------------------------------------- waiting */
+/* -------------------------------------------------------------- all of them */
+
+bool run_hear_begin(enum run_role role)
+{
+    remember();
+    for (int i = 0; i < 2; i++)
+        if (ends[i] >= 0)
+            close(ends[i]);
+    if (!cli_open_pipe(ends))
+        return false;
+    for (size_t i = 0; i < COUNT; i++)
+        take(i, role);
+    run_signals_unblock();
+    if (run_plan.while_pid)
+        process_fd = watch_process(run_plan.while_pid);
+    return true;
+}
 
 void run_wait(int wire, int quit, int ms)
 {

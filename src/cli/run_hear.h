@@ -8,6 +8,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum run_role {
+    RUN_FRONT,  /* handles the signals of job control as well */
+    RUN_HOLDER, /* ignores those of job control */
+    RUN_ALONE   /* "dibs hold": leaves those of job control to the system */
+};
+
+/*
+ * Handles the signals that are passed on, SIGCHLD, and those of the role. Must be called before the others, and again
+ * in a forked child. False: there is no descriptor left.
+ */
+bool run_hear_begin(enum run_role role);
+
 /*
  * Waits until there is something to hear, now or soon, or for ms (-1: for ever). wire, and quit, of a thread, are
  * descriptors, or -1.
@@ -17,18 +29,6 @@ void run_wait(int wire, int quit, int ms);
 /* ----------------------------------------------------------------- signals */
 
 /* Signals become numbers. COMMAND starts with the same signals ignored and blocked as dibs itself. */
-
-enum run_role {
-    RUN_FRONT,  /* handles those of job control as well */
-    RUN_HOLDER, /* ignores those of job control */
-    RUN_ALONE   /* "dibs hold": leaves those of job control to the system */
-};
-
-/*
- * Handles the signals that are passed on, SIGCHLD, and those of the role. False: there is no descriptor left. Must be
- * called again in a forked child.
- */
-bool run_signals_open(enum run_role role);
 
 /* The next signal; 0: there is none now. */
 int run_signals_next(void);
@@ -95,9 +95,6 @@ int run_wire_receive(int wire, struct run_message *out);
  * What "dibs hold" may be tied to: a process, and standard input. Once one of them has ended, dibs gives up the lock,
  * whether it holds the lock or still waits for it.
  */
-
-/* Must be called once, before the next. If the plan ties dibs to nothing, the two do nothing. */
-void run_tie_begin(void);
 
 /* Returns what has ended, such as "process 7", or NULL. Reads standard input. Called by one thread at a time. */
 const char *run_tie_ended(void);

@@ -471,7 +471,7 @@ static int hold_and_run(struct holder *holder)
 _Noreturn void run_holder(int wire, pid_t front)
 {
     struct holder holder = {.wire = wire, .front = front};
-    int status = run_signals_open(RUN_HOLDER) ? hold_and_run(&holder) : CLI_SYSTEM;
+    int status = run_hear_begin(RUN_HOLDER) ? hold_and_run(&holder) : CLI_SYSTEM;
 
     run_wire_send(wire, RUN_STATUS, status, holder.lost, NULL);
     fflush(NULL);
