@@ -245,7 +245,10 @@ static void answer_as_member(script_server *net, size_t i, const char *answer)
     script_server_set(net, rules, 2);
 }
 
-/* A master whose disk does not keep up costs only its vote; two of three are too many. */
+/*
+ * A master whose disk does not keep up costs only its vote, though the key stays there as long as the others hold the
+ * lock; two of three are too many.
+ */
 TEST_WITH(a_member_votes_only_for_what_is_on_its_disk, NULL, NULL, void *none)
 {
     server *servers[MEMBERS];
@@ -265,7 +268,6 @@ TEST_WITH(a_member_votes_only_for_what_is_on_its_disk, NULL, NULL, void *none)
     assert_status(DIBS_OK, dibs_open(&rt, &config));
     answer_as_member(nets[0], 0, SAYS_NO);
     assert_status(DIBS_OK, dibs_timedlock(rt, "x", LIMIT_MS));
-    assert_true(server_wait_gone(servers[0], "lock:x", LIMIT_MS));
     assert_true(server_has(servers[1], "lock:x") && server_has(servers[2], "lock:x"));
     assert_status(DIBS_OK, dibs_unlock(rt, "x"));
     answer_as_member(nets[1], 1, SAYS_NO);

@@ -102,6 +102,7 @@ TEST(one_grant_and_one_refusal_wait_for_the_last_until_it_is_overdue)
     voter_says(2, DIBS__OP_ASK, DIBS_OK, 19);
     assert_status(DIBS_OK, ask());
     begin(7, 7, 7);
+    attempt.wait = true;
     voter_says(1, DIBS__OP_ASK, DIBS_BUSY, 0);
     voter_says(2, DIBS__OP_ASK, DIBS_OK, NEVER_MS);
     int64_t began = the_time;
@@ -109,6 +110,15 @@ TEST(one_grant_and_one_refusal_wait_for_the_last_until_it_is_overdue)
     assert_int_equal(passed_ms(began), OVERDUE_MS);
     assert_int_equal(voters[0].quiet, 1);
     assert_int_equal(phase_of(0), DIBS__MEMBER_NOTHING);
+}
+
+/* A single try is not refused because of one master: the lock may be free in a moment. */
+TEST(a_single_try_waits_for_all_that_may_make_a_majority)
+{
+    begin(7, 7, 7);
+    voter_says(1, DIBS__OP_ASK, DIBS_BUSY, 0);
+    voter_says(2, DIBS__OP_ASK, DIBS_OK, 4 * OVERDUE_MS);
+    assert_status(DIBS_OK, ask());
 }
 
 TEST(masters_that_fail_are_no_refusal)

@@ -83,13 +83,13 @@ TEST(an_answer_ends_the_rest_and_the_next_is_short)
     assert_in_range(rests_ns(0), MS(REST_FIRST_MS / 2), MS(REST_FIRST_MS));
 }
 
-/* It has answered, though it grants nothing. */
+/* It has answered, though it grants nothing. Who can't confirm a grant costs each ask that takes part of its time. */
 TEST(a_member_that_says_why_it_grants_nothing_does_not_rest)
 {
     static const struct {
         enum dibs__why why;
         bool rests;
-    } rows[] = {{DIBS__WHY_UNTOLD, true}, {DIBS__WHY_NO_VOTE, false}, {DIBS__WHY_TOO_FEW_REPLICAS, false}};
+    } rows[] = {{DIBS__WHY_UNTOLD, true}, {DIBS__WHY_NO_VOTE, false}, {DIBS__WHY_TOO_FEW_REPLICAS, true}};
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct dibs__error error;

@@ -476,6 +476,19 @@ TEST(renewals_by_a_clock_that_was_set_do_not_count)
     }
 }
 
+/* What it set before it was told may have been another's, whoever was told since. */
+TEST(what_was_set_before_a_step_was_told_does_not_count)
+{
+    setup(state);
+    put_in(0, DIBS__MEMBER_NOTHING);
+    begin_renewal();
+    atomic_store(&setting.members[0].steps, 1);
+    atomic_store(&setting.members[0].told_steps, 1);
+    answers(0, yes);
+    answers(1, yes);
+    assert_int_equal(dones, 0);
+}
+
 TEST(an_answer_shows_the_clock_of_its_master)
 {
     for (int i = 0; i < 2; i++) {

@@ -35,6 +35,13 @@ static void lose(size_t i)
     voters[i].vote = (struct dibs__vote){.mark = 10 + i, .process = 1 + i};
 }
 
+/* All masters know of leases of that length alone. */
+static void know_of(uint32_t longest_ms)
+{
+    for (size_t i = 0; i < MEMBERS; i++)
+        voters[i].vote.longest_ms = longest_ms;
+}
+
 /* The look that is due, to its end. Returns in how many ms the next is due. */
 static int64_t look(void)
 {
@@ -137,6 +144,7 @@ TEST(a_master_without_a_number_is_told_it_soon)
 TEST(a_look_that_is_wanted_begins_soon)
 {
     atomic_store(&setting.q.voting.announced_ms, 5000);
+    know_of(5000);
     look();
     int64_t ended = setting.q.voting.last;
     dibs__vote_want(&setting.q, 5000);
@@ -158,6 +166,7 @@ TEST(a_look_that_is_wanted_begins_soon)
 TEST(a_length_is_announced_when_a_majority_has_answered)
 {
     atomic_store(&setting.q.voting.announced_ms, 1);
+    know_of(1);
     voter_says(0, DIBS__OP_VOTE, DIBS_OK, NEVER_MS);
     voter_says(1, DIBS__OP_VOTE, DIBS_OK, 6);
     the_time = setting.q.voting.next;
@@ -168,6 +177,18 @@ TEST(a_length_is_announced_when_a_majority_has_answered)
     dibs__vote_attend(&setting.q, the_time);
     assert_non_null(setting.q.voting.look);
     assert_int_equal(atomic_load(&setting.q.voting.announced_ms), 5000);
+}
+
+TEST(a_length_that_a_minority_knows_of_is_not_announced)
+{
+    know_of(5000);
+    voters[0].vote.longest_ms = 60000;
+    atomic_store(&setting.q.voting.announced_ms, 1);
+    look();
+    assert_int_equal(atomic_load(&setting.q.voting.announced_ms), 5000);
+    voters[1].vote.longest_ms = 60000;
+    look();
+    assert_int_equal(atomic_load(&setting.q.voting.announced_ms), 60000);
 }
 
 /* Half of the command timeout, if a majority has answered, else all of it. */

@@ -9,7 +9,7 @@
 
 -- @insert lease
 
--- As in keys.c: the end of the names of the keys beside K.
+-- As in codec.c: the end of the names of the keys beside K.
 local function side_of(K)
   local open = string.find(K, '{', 1, true)
   local close = open and string.find(K, '}', open + 1, true)

@@ -86,7 +86,8 @@ static bool needs_spared(const struct dibs__fan_out *fan_out, int64_t now)
 /*
  * If a majority has answered, no time is lost with members that must be connected first, or that take much
  * longer than usual. If a majority can't be had any more, it remains to be seen whether the lock is taken or
- * too few members can be reached.
+ * too few members can be reached. A single try has no second one, so all members that may make up a majority are
+ * waited for: the refusal may be about a lock that is just being given back.
  */
 static bool is_voted(const struct dibs__fan_out *fan_out, int64_t now)
 {
@@ -100,8 +101,9 @@ static bool is_voted(const struct dibs__fan_out *fan_out, int64_t now)
         return true;
     if (!can_be_had(fan_out, asking->granted))
         return dibs__set_count(replied) >= majority || !can_be_had(fan_out, replied);
+    bool awaits_more = fan_out->open & ~fan_out->unsent;
     return dibs__set_count(replied) >= majority &&
-           (!(fan_out->open & ~fan_out->unsent) || dibs__fan_out_is_overdue(fan_out, now));
+           (!awaits_more || (asking->attempt->wait && dibs__fan_out_is_overdue(fan_out, now)));
 }
 
 /* An operation other than an ask leads to another one as soon as it is answered. */
@@ -192,7 +194,7 @@ static void land_ask(struct dibs__fan_out *fan_out, struct dibs__pending_op *op,
         count_grant(fan_out, op);
     else if (status == DIBS_BUSY)
         asking->refused |= (uint32_t)1 << op->member->index;
-    else if (op->answer.why == DIBS__WHY_TOO_FEW_REPLICAS)
+    else if (dibs__pending_op_is_unconfirmed(op))
         asking->unconfirmed |= (uint32_t)1 << op->member->index;
 }
 
@@ -325,25 +327,30 @@ static bool is_never_decided(const struct dibs__fan_out *fan_out, int64_t now)
     return false;
 }
 
-/* Gives back the grants that are no majority, and waits for that up to four times as long as the ask took. */
+/*
+ * Gives back the grants that are no majority. Waits for that up to four times as long as the ask took, but not beyond
+ * the deadline of the ask, or a moment if that has passed.
+ */
 static void give_back(struct dibs__quorum *q, struct asking *asking)
 {
     struct dibs__claim *claim = asking->claim;
     struct dibs__error unused = {DIBS_OK, ""};
-    int64_t now = dibs__quorum_now(q), took = 4 * (now - asking->began), least = LEAVE_LEAST_MS * DIBS__NS_PER_MS;
+    int64_t now = dibs__quorum_now(q), took = 4 * (now - asking->began), soon = dibs__after_ms(now, LEAVE_LEAST_MS);
+    int64_t until = dibs__earlier(now + took, asking->deadline);
+    uint32_t granted = asking->granted | asking->unconfirmed;
     struct dibs__fan_out fan_out = {.quorum = q,
                                     .ops = claim->ops,
-                                    .open = asking->granted,
-                                    .deadline = now + (took > least ? took : least),
+                                    .open = granted,
+                                    .deadline = until > soon ? until : soon,
                                     .context = asking,
                                     .is_decided = is_never_decided,
                                     .land = land_given_back,
                                     .error = &unused};
 
-    if (!asking->granted)
+    if (!granted)
         return;
     for (size_t i = 0; i < q->count; i++)
-        if (dibs__set_has(asking->granted, i))
+        if (dibs__set_has(granted, i))
             dibs__member_leave(q, &claim->ops[i]);
     dibs__fan_out_run(&fan_out);
     dibs__detached_add(q, claim, fan_out.open);

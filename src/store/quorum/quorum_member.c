@@ -77,7 +77,7 @@ enum dibs__claim_state dibs__member_note(struct dibs__quorum *q, struct dibs__pe
     if (op->answer.why == DIBS__WHY_STEPPED)
         dibs__vote_distrust(op->member);
     else if (op->answer.why == DIBS__WHY_NO_VOTE)
-        dibs__vote_want(q, 0);
+        dibs__vote_want(q, atomic_load(&op->claim->longest_ms)); /* the master may know of no lease that long */
     return claim_state;
 }
 
@@ -227,7 +227,7 @@ static void land_late(struct dibs__quorum *q, struct dibs__pending_op *op, dibs_
         clear_member(q, op);
     else if (state == DIBS__CLAIM_HELD)
         take_late_answer(q, op, status == DIBS_OK);
-    else if (status == DIBS_OK)
+    else if (status == DIBS_OK || dibs__pending_op_is_unconfirmed(op))
         dibs__member_leave(q, op);
 }
 

@@ -179,7 +179,7 @@ dibs_status dibs__pending_op_finish(struct dibs__pending_op *op, int64_t deadlin
     if (status == DIBS_OK && (kind == DIBS__OP_ASK || kind == DIBS__OP_VOTE))
         status = note_clock(op, kind == DIBS__OP_ASK, status, error);
     int64_t now = dibs__quorum_now(op->member->quorum);
-    if (has_replied(op, kind, status))
+    if (has_replied(op, kind, status) && !(kind == DIBS__OP_ASK && dibs__pending_op_is_unconfirmed(op)))
         note_answer(op, now);
     else
         note_failure(op->member, now);
@@ -229,19 +229,25 @@ static void land(struct dibs__fan_out *fan_out, unsigned i, int64_t deadline)
 }
 
 /*
- * The deadline for finishing one member's operation. If that takes more than reading a reply, the operation
- * gets its share of the time that is left.
+ * The deadline for finishing one member's operation. If that takes more than reading a reply, the operation gets its
+ * share of the time that is left; if its replicas or its disk must confirm the grant, half of it: those of the other
+ * members do so meanwhile.
  */
-static int64_t deadline_of(const struct dibs__fan_out *fan_out, enum dibs__progress progress)
+static int64_t deadline_of(const struct dibs__fan_out *fan_out, const struct dibs__pending_op *op,
+                           enum dibs__progress progress)
 {
-    int64_t deadline = fan_out->deadline, now;
+    const struct dibs__store_config *config = &fan_out->quorum->config;
+    bool confirms = op->begun.kind == DIBS__OP_ASK && (config->durable || config->min_replicas > 0);
+    bool sends_again = progress == DIBS__OP_CONNECTED || progress == DIBS__OP_BROKEN;
+    unsigned open = dibs__set_count(fan_out->open);
+    int64_t now;
 
     if (progress == DIBS__OP_FAILED)
         return 0;
-    if ((progress != DIBS__OP_CONNECTED && progress != DIBS__OP_BROKEN) || deadline == DIBS__NEVER)
-        return deadline;
+    if (!(sends_again || confirms) || open < 2 || fan_out->deadline == DIBS__NEVER)
+        return fan_out->deadline;
     now = dibs__quorum_now(fan_out->quorum);
-    return now + (deadline - now) / dibs__set_count(fan_out->open);
+    return now + (fan_out->deadline - now) / (sends_again ? open : 2);
 }
 
 /* When all operations that were sent and not answered are overdue. */
@@ -362,7 +368,7 @@ static void finish_all(struct dibs__fan_out *fan_out, struct waiting *waiting, u
     for (unsigned i = 0; i < fan_out->quorum->count; i++)
         if (dibs__set_has(come, i) &&
             !(progress[i] == DIBS__OP_BROKEN && fan_out->is_decided(fan_out, dibs__quorum_now(fan_out->quorum))))
-            land(fan_out, i, deadline_of(fan_out, progress[i]));
+            land(fan_out, i, deadline_of(fan_out, &fan_out->ops[i], progress[i]));
 }
 
 /* Until when nothing can be decided unless enough replies come. */

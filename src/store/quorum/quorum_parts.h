@@ -167,6 +167,12 @@ static inline bool dibs__pending_op_is_detached(const struct dibs__pending_op *o
     return op->links.previous != NULL;
 }
 
+/* Whether the member granted the lock, and its replicas or its disk did not confirm that in time. Requires an ask. */
+static inline bool dibs__pending_op_is_unconfirmed(const struct dibs__pending_op *op)
+{
+    return op->answer.why == DIBS__WHY_TOO_FEW_REPLICAS;
+}
+
 /* Begins the operation; its deadline is not needed yet. */
 void dibs__pending_op_begin(struct dibs__pending_op *op, struct dibs__op begun);
 

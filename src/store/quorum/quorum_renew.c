@@ -52,6 +52,7 @@ struct part_batch {
     struct dibs__batch batch; /* must come first: the batch that is done is freed by its address */
     struct round *round;
     struct dibs__member *member;
+    unsigned steps;                       /* member->steps when the batch was made */
     size_t at[DIBS__BATCH_MAX];           /* the places of the items in the caller's batch */
     bool was_topping_up[DIBS__BATCH_MAX]; /* an earlier renewal may set the lock at the member */
 };
@@ -246,7 +247,8 @@ static void count(struct round *round, size_t at, const struct dibs__renewal *sa
 
 /*
  * Notes the master's clock, which the answer shows. While the clock is behind, a renewal ends early once the
- * clock is set right. And a distrusted master may grant what it forgot too early. Neither counts.
+ * clock is set right. And a distrusted master may grant what it forgot too early; so may one that was told meanwhile
+ * that its clock had been set. None of these counts.
  */
 static void note_clock(struct part_batch *sent)
 {
@@ -255,7 +257,8 @@ static void note_clock(struct part_batch *sent)
 
     if (batch->server_us > 0)
         dibs__member_note_clock(member, batch->proof, batch->server_us);
-    bool set_back = atomic_load(&member->set_back), distrusted = dibs__member_is_distrusted(member);
+    bool set_back = atomic_load(&member->set_back);
+    bool distrusted = dibs__member_is_distrusted(member) || atomic_load(&member->steps) != sent->steps;
     for (size_t i = 0; i < batch->count; i++) {
         struct dibs__renewal *item = &batch->items[i];
         if (item->result != DIBS__RENEWED || !(set_back || (distrusted && item->top_up)))
@@ -366,6 +369,7 @@ static struct part_batch *new_part_batch(struct round *round, struct dibs__membe
     sent->batch.done = part_done;
     sent->round = round;
     sent->member = member;
+    sent->steps = atomic_load(&member->steps);
     for (size_t i = 0; i < round->batch->count; i++)
         if (sent->batch.watch || dibs__vote_is_announced(&round->quorum->voting, round->batch->items[i].lease_ms))
             add(sent, round->tallies[i].claim, &round->batch->items[i], i);

@@ -103,10 +103,18 @@ static void abandon_open(const struct dibs__quorum *q, struct dibs__look *look)
     look->open = 0;
 }
 
+/* A length counts as announced if a majority said so: this look may have announced a longer one to some masters alone.
+ */
 static void note_announced(struct dibs__quorum *q, const struct dibs__look *look)
 {
+    uint64_t lengths[DIBS__MEMBERS_MAX];
+    size_t count = 0;
+
+    for (size_t i = 0; i < q->count; i++)
+        if (dibs__set_has(look->known, i))
+            lengths[count++] = look->answers[i].longest_ms;
     if (is_announced(q, look))
-        raise_to(&q->voting.announced_ms, look->longest_ms);
+        raise_to(&q->voting.announced_ms, (uint32_t)dibs__nth_largest(lengths, count, q->majority));
 }
 
 /* ------------------------------------------------------- a thread that waits */

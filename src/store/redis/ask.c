@@ -240,6 +240,7 @@ static dibs_status wait_for(struct dibs__redis_store *store, const struct dibs__
 
 /*
  * The lock was granted on that connection. The lock is given back unless the disk, and enough replicas, have the grant.
+ * That of a member is left to the quorum: the other members may hold the lock, and then a renewal will count.
  */
 static dibs_status confirm(struct dibs__redis_store *store, const struct dibs__lock_call *call,
                            struct dibs__error *error)
@@ -255,8 +256,8 @@ static dibs_status confirm(struct dibs__redis_store *store, const struct dibs__l
         status = wait_for(store, call, true, until, error);
     if (status == DIBS_OK && store->config.min_replicas > 0)
         status = wait_for(store, call, false, until, error);
-    if (status == DIBS_OK)
-        return DIBS_OK;
+    if (status == DIBS_OK || store->config.is_member)
+        return status;
     dibs__redis_retract(&store->store, attempt->name, attempt->token, attempt->lease_ms, answer->fence);
     dibs__redis_attempt_set_back(attempt);
     answer->retired = DIBS__RETIRED;
