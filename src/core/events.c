@@ -1,7 +1,7 @@
 /*
- * Lock discipline: `mutex` guards the ring. It is a leaf, and is not held while the callback runs. The thread of the
- * events sleeps on `filled` until
- *     count > 0, or ending.
+ * There is no mutex, because events are also emitted under mutexes of the stores. `newest` is a stack: any thread
+ * pushes an event, and the thread of the events takes all of them at once. That thread sleeps by `sleeper` until
+ *     an event was pushed, or ending.
  */
 #include "core/events.h"
 
@@ -11,36 +11,34 @@
 #include <string.h>
 
 #include "base/fd.h"
-#include "base/mutex.h"
+#include "base/sleeper.h"
 #include "base/thread.h"
 #include "base/utf8.h"
 
-#define RING 1024 /* the most events that wait for the callback */
+#define MOST 1024 /* the most events that wait for the callback */
 
 struct entry {
+    struct entry *next; /* in `newest` the event before this one, in `oldest` the one after it */
     dibs_event_kind kind;
     char *name; /* NULL for events of the store */
     uint64_t fence;
     char detail[DIBS__DETAIL_MAX];
 };
 
-DIBS__MUTEX_CLASS(events_mutex);
-
 struct dibs__events {
-    dibs_event_fn *callback;       /* read-only */
-    void *arg;                     /* read-only */
-    atomic_uint_fast64_t *dropped; /* read-only; what it points to is atomic */
-    unsigned generation;           /* read-only; the fork generation of the process that made the events */
-    pthread_t thread;              /* read-only after start; joined by stop */
-    bool started;                  /* read-only after start */
-    struct dibs__mutex mutex;
-    pthread_cond_t filled; /* waited on with mutex */
-    struct entry *ring[RING] DIBS__GUARDED_BY(events_mutex);
-    size_t first DIBS__GUARDED_BY(events_mutex);  /* the place of the oldest event */
-    size_t count DIBS__GUARDED_BY(events_mutex);  /* the number of events, from `first` on */
-    bool ending DIBS__GUARDED_BY(events_mutex);   /* no more events are taken; the thread ends when none is left, */
-    int64_t until DIBS__GUARDED_BY(events_mutex); /* or at that time */
-    const struct dibs__clock *clock DIBS__GUARDED_BY(events_mutex); /* of that time */
+    dibs_event_fn *callback;        /* read-only */
+    void *arg;                      /* read-only */
+    atomic_uint_fast64_t *dropped;  /* read-only; what it points to is atomic */
+    unsigned generation;            /* read-only; the fork generation of the process that made the events */
+    pthread_t thread;               /* read-only after start; joined by stop */
+    bool started;                   /* read-only after start */
+    _Atomic(struct entry *) newest; /* atomic; what was emitted and not taken yet */
+    struct entry *oldest;           /* the thread's, and that of events_free once the thread has ended: taken */
+    atomic_uint count;              /* atomic; the number of events in both */
+    atomic_bool ending; /* atomic; no more events are taken; the thread ends when none is left, or at `until` */
+    int64_t until;      /* written before `ending` */
+    const struct dibs__clock *clock; /* of `until`; written before `ending` */
+    struct dibs__sleeper sleeper;    /* has its own guard */
 };
 
 static void free_entry(struct entry *entry)
@@ -51,33 +49,42 @@ static void free_entry(struct entry *entry)
 }
 
 /* NULL: there is none. */
-static struct entry *take_first(struct dibs__events *events) DIBS__REQUIRES(events_mutex)
+static struct entry *take_first(struct dibs__events *events)
 {
-    struct entry *entry = events->count > 0 ? events->ring[events->first] : NULL;
+    struct entry *newest = events->oldest ? NULL : atomic_exchange(&events->newest, NULL);
 
-    events->first = (events->first + (entry != NULL)) % RING;
-    events->count -= entry != NULL;
+    while (newest) {
+        struct entry *before = newest->next;
+        newest->next = events->oldest;
+        events->oldest = newest;
+        newest = before;
+    }
+    struct entry *entry = events->oldest;
+    if (entry) {
+        events->oldest = entry->next;
+        atomic_fetch_sub(&events->count, 1);
+    }
     return entry;
 }
 
-static void drop_all(struct dibs__events *events) DIBS__REQUIRES(events_mutex)
+static void drop_all(struct dibs__events *events)
 {
-    atomic_fetch_add_explicit(events->dropped, events->count, memory_order_relaxed);
-    for (struct entry *entry; (entry = take_first(events));)
-        free_entry(entry);
+    for (struct entry *entry; (entry = take_first(events)); free_entry(entry))
+        atomic_fetch_add_explicit(events->dropped, 1, memory_order_relaxed);
 }
 
 /* Waits for the next entry and returns it. NULL: the events are ending, and none is left. */
 static struct entry *next_entry(struct dibs__events *events)
 {
-    events_mutex_lock(&events->mutex);
-    while (events->count == 0 && !events->ending)
-        dibs__mutex_wait(&events->mutex, &events->filled);
-    if (events->ending && dibs__now(events->clock) >= events->until)
-        drop_all(events);
-    struct entry *entry = take_first(events);
-    events_mutex_unlock(&events->mutex);
-    return entry;
+    for (;;) {
+        bool ending = atomic_load(&events->ending); /* first: what was emitted before the end is not missed */
+        if (ending && dibs__now(events->clock) >= events->until)
+            drop_all(events);
+        struct entry *entry = take_first(events);
+        if (entry || ending)
+            return entry;
+        dibs__sleeper_sleep(&events->sleeper, &dibs__system_clock, DIBS__NEVER);
+    }
 }
 
 static void *run(void *arg)
@@ -96,17 +103,20 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* False: the ring is full, or the events are ending. */
+/* False: there are too many events already, or the events are ending. */
 static bool put(struct dibs__events *events, struct entry *entry)
 {
-    events_mutex_lock(&events->mutex);
-    bool fits = events->count < RING && !events->ending;
-    if (fits) {
-        events->ring[(events->first + events->count++) % RING] = entry;
-        pthread_cond_signal(&events->filled);
+    if (atomic_load(&events->ending))
+        return false;
+    if (atomic_fetch_add(&events->count, 1) >= MOST) {
+        atomic_fetch_sub(&events->count, 1);
+        return false;
     }
-    events_mutex_unlock(&events->mutex);
-    return fits;
+    entry->next = atomic_load(&events->newest);
+    while (!atomic_compare_exchange_weak(&events->newest, &entry->next, entry))
+        continue;
+    dibs__sleeper_wake(&events->sleeper);
+    return true;
 }
 
 void dibs__events_emit(struct dibs__events *events, dibs_event_kind kind, const char *name, uint64_t fence,
@@ -142,14 +152,7 @@ struct dibs__events *dibs__events_new(dibs_event_fn *callback, void *arg, atomic
     events->arg = arg;
     events->dropped = dropped;
     events->generation = dibs__fork_generation();
-    if (dibs__mutex_init(&events->mutex) != 0)
-        goto no_mutex;
-    if (pthread_cond_init(&events->filled, NULL) == 0)
-        return events;
-    dibs__mutex_destroy(&events->mutex);
-no_mutex:
-    free(events);
-    return NULL;
+    return events;
 }
 
 bool dibs__events_start(struct dibs__events *events)
@@ -161,16 +164,13 @@ bool dibs__events_start(struct dibs__events *events)
 
 void dibs__events_stop(struct dibs__events *events, const struct dibs__clock *clock, int64_t until)
 {
-    if (!events)
+    if (!events || atomic_load(&events->ending))
         return;
-    events_mutex_lock(&events->mutex);
-    bool first = !events->ending;
-    events->ending = true;
-    events->until = first ? until : events->until;
-    events->clock = first ? clock : events->clock;
-    pthread_cond_signal(&events->filled);
-    events_mutex_unlock(&events->mutex);
-    if (first && events->started)
+    events->until = until;
+    events->clock = clock;
+    atomic_store(&events->ending, true);
+    dibs__sleeper_wake(&events->sleeper);
+    if (events->started)
         pthread_join(events->thread, NULL);
 }
 
@@ -181,7 +181,5 @@ void dibs__events_free(struct dibs__events *events)
     dibs__events_stop(events, &dibs__system_clock, DIBS__NEVER);
     for (struct entry *entry; (entry = next_entry(events));) /* those that are left if no thread was started */
         free_entry(entry);
-    pthread_cond_destroy(&events->filled);
-    dibs__mutex_destroy(&events->mutex);
     free(events);
 }

@@ -13,7 +13,7 @@
  * Lock discipline: `mutex` guards the table of claims, the states of each claim, the list of
  * detached operations, and how long a member rests. It is also held while the number of reachable
  * members changes and the listener is told, so that the listener is told in the right order; the
- * listener may lock a leaf of its own (events_mutex). A member reports its reachability while it
+ * listener may lock a leaf of its own (room_mutex). A member reports its reachability while it
  * holds its own mutex, so the quorum's mutex is not held in a call of a member.
  *
  * An operation that was begun at a member is a pending operation. It belongs to one thread at a
