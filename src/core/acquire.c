@@ -472,12 +472,12 @@ static enum dibs__acquire_state after_turn(struct dibs__acquire *acquire, dibs_s
             dibs__outage_budget_take_over(&acquire->budget, waiter->outage, waiter->outage_since, dibs__core_now(core));
         return begin_to_ask(acquire);
     }
-    if (waiter->retaken_at > 0)
+    if (waiter->retaken_at > 0) {
         dibs__kept_count_retake(waiter->lease);
-    else
-        dibs__count(&core->stats.handed_off);
-    if (waiter->tells)
         dibs__renewals_use_changed(core->renewals, waiter->lease);
+    } else {
+        dibs__count(&core->stats.handed_off);
+    }
     DIBS__PROBE(handoff, waiter->lease->name, dibs__lease_fence(waiter->lease));
     return ended(acquire, DIBS_OK);
 }

@@ -52,29 +52,34 @@ void dibs__keeper_allow(struct dibs__core *core, bool on)
         dibs__keeper_give_back_all(core);
 }
 
+/* After what kept.c has found. */
+static void go_on(struct dibs__core *core, struct dibs__lease *lease, bool give_back)
+{
+    if (give_back) {
+        dibs__core_give_back(core, lease);
+        return;
+    }
+    atomic_store(&lease->keeping.news, true);
+    dibs__renewals_use_changed(core->renewals, lease);
+}
+
 bool dibs__keeper_recall(struct dibs__core *core, const char *name, const char *token)
 {
-    bool give_back, tells;
-    struct dibs__lease *lease = dibs__kept_recall(core->cells, name, token, &give_back, &tells);
+    bool give_back;
+    struct dibs__lease *lease = dibs__kept_recall(core->cells, name, token, &give_back);
 
-    if (give_back)
-        dibs__core_give_back(core, lease);
-    else if (tells)
-        dibs__renewals_use_changed(core->renewals, lease);
+    if (!lease)
+        return false;
+    go_on(core, lease, give_back);
     dibs__lease_unref(lease);
-    return lease != NULL;
+    return true;
 }
 
 void dibs__keeper_look(void *context, struct dibs__lease *lease)
 {
     struct dibs__core *core = context;
-    bool give_back, tells;
 
-    dibs__kept_look(core->cells, lease, &give_back, &tells);
-    if (give_back)
-        dibs__core_give_back(core, lease);
-    else if (tells)
-        dibs__renewals_use_changed(core->renewals, lease);
+    go_on(core, lease, dibs__kept_look(core->cells, lease));
 }
 
 void dibs__keeper_wanted(void *context, struct dibs__lease *lease)

@@ -147,7 +147,7 @@ static int64_t look_after(const struct dibs__cells *cells)
 
 /*
  * Plans a look at the lease, unless one is due soon anyway, so that a thread in a loop need not set another time in
- * each round. True: the caller must tell the renewals of the time.
+ * each round. True: one was planned.
  */
 static bool plan_look(const struct dibs__cells *cells, const struct dibs__cell *cell, struct dibs__lease *lease,
                       int64_t now) DIBS__REQUIRES(dibs__shard_mutex)
@@ -162,7 +162,7 @@ static bool plan_look(const struct dibs__cells *cells, const struct dibs__cell *
     return true;
 }
 
-/* Asks for more steps before the present ones are used up. True: the caller must tell the renewals. */
+/* Asks for more steps before the present ones are used up. True: more were asked for. */
 static bool want_steps(struct dibs__lease *lease)
 {
     unsigned step = atomic_load_explicit(&lease->step, memory_order_relaxed);
@@ -186,7 +186,7 @@ static void note_stretch(const struct dibs__cells *cells, const struct dibs__cel
         rest_until(cell, now, now + STRETCH_REST * cells->keep);
 }
 
-bool dibs__kept_keep(struct dibs__cells *cells, struct dibs__cell *cell, unsigned recallable, int64_t now, bool *tells)
+bool dibs__kept_keep(struct dibs__cells *cells, struct dibs__cell *cell, unsigned recallable, int64_t now)
 {
     struct dibs__lease *lease = cell->lease;
 
@@ -202,7 +202,8 @@ bool dibs__kept_keep(struct dibs__cells *cells, struct dibs__cell *cell, unsigne
     lease->keeping.since = now;
     atomic_store_explicit(&lease->unclaimed, true, memory_order_relaxed);
     bool looks = plan_look(cells, cell, lease, now);
-    *tells = want_steps(lease) || looks;
+    if (want_steps(lease) || looks)
+        atomic_store(&lease->keeping.news, true);
     return true;
 }
 
@@ -235,23 +236,22 @@ bool dibs__kept_take(struct dibs__cells *cells, struct dibs__cell *cell, struct 
     }
     dibs__waiters_take_over(cell, waiter);
     waiter->retaken_at = now;
-    waiter->tells = atomic_load_explicit(&lease->keeping.use, memory_order_relaxed) == DIBS__USE_KEPT;
-    if (waiter->tells)
+    if (atomic_load_explicit(&lease->keeping.use, memory_order_relaxed) == DIBS__USE_KEPT) {
         atomic_store(&lease->keeping.use, DIBS__USE_HELD);
+        atomic_store(&lease->keeping.news, true);
+    }
     return true;
 }
 
 /* ----------------------------------------------------------------------- given back */
 
-struct dibs__lease *dibs__kept_recall(struct dibs__cells *cells, const char *name, const char *token, bool *give_back,
-                                      bool *tells)
+struct dibs__lease *dibs__kept_recall(struct dibs__cells *cells, const char *name, const char *token, bool *give_back)
 {
     struct dibs__shard *shard;
     struct dibs__cell *cell;
     struct dibs__lease *lease = dibs__cells_lock_token(cells, name, token, &shard, &cell);
 
     *give_back = lease && cell->state == DIBS__CELL_KEPT && cell->lease == lease;
-    *tells = false;
     if (lease) {
         dibs__lease_ref(lease);
         note_recall(cell, dibs__now(cells->clock));
@@ -263,7 +263,6 @@ struct dibs__lease *dibs__kept_recall(struct dibs__cells *cells, const char *nam
     } else if (lease && cell->state == DIBS__CELL_HELD && cell->lease == lease) {
         atomic_store(&lease->keeping.use, DIBS__USE_WANTED);
         atomic_store(&lease->keeping.tell, true);
-        *tells = true;
     }
     dibs__shard_mutex_unlock(&shard->mutex);
     return lease;
@@ -287,20 +286,19 @@ static int64_t next_look(const struct dibs__cells *cells, struct dibs__lease *le
  * Asks the store from time to time whether others wait: a lease that is used again and again is never reported as kept,
  * and the recall of somebody who wants it may have been lost.
  */
-static bool ask_whether_wanted(const struct dibs__cells *cells, struct dibs__lease *lease, int64_t now)
+static void ask_whether_wanted(const struct dibs__cells *cells, struct dibs__lease *lease, int64_t now)
     DIBS__REQUIRES(dibs__shard_mutex)
 {
     int64_t pause = dibs__kept_ms((uint32_t)(cells->keep / DIBS__NS_PER_MS)) * DIBS__NS_PER_MS / 2;
     int64_t last = lease->keeping.asked_at > 0 ? lease->keeping.asked_at : lease->granted_at;
 
     if (now - last < pause || atomic_load(&lease->keeping.use) != DIBS__USE_HELD)
-        return false;
+        return;
     lease->keeping.asked_at = now;
     atomic_store(&lease->keeping.tell, true);
-    return true;
 }
 
-void dibs__kept_look(struct dibs__cells *cells, struct dibs__lease *lease, bool *give_back, bool *tells)
+bool dibs__kept_look(struct dibs__cells *cells, struct dibs__lease *lease)
 {
     struct dibs__shard *shard;
     struct dibs__cell *cell = dibs__cells_lock(cells, lease->name, lease->name_size, &shard);
@@ -309,16 +307,17 @@ void dibs__kept_look(struct dibs__cells *cells, struct dibs__lease *lease, bool 
 
     if (!kept && atomic_exchange(&lease->keeping.look_at, DIBS__NEVER) != DIBS__NEVER)
         shard->looked_at--;
-    *give_back = next == 0;
-    if (kept && next > 0)
-        atomic_store(&lease->keeping.look_at, next);
-    *tells = (its && !*give_back && ask_whether_wanted(cells, lease, now)) || (kept && next > 0);
-    if (*give_back) {
+    if (next == 0) {
         note_stretch(cells, cell, lease, now);
         dibs__lease_unref(drop(cell));
         dibs__cell_drop_if_unused(cell);
+    } else if (its) {
+        ask_whether_wanted(cells, lease, now);
     }
+    if (kept && next > 0)
+        atomic_store(&lease->keeping.look_at, next);
     dibs__shard_mutex_unlock(&shard->mutex);
+    return next == 0;
 }
 
 struct dibs__lease *dibs__kept_drop(struct dibs__cells *cells, const char *name, size_t name_size)

@@ -53,15 +53,15 @@ bool dibs__kept_is_habit(const struct dibs__cells *cells, const struct dibs__cel
 
 /*
  * The last user of the lease that the cell holds gives the lease up now. recallable: the value of cells->recallable
- * from before the store said that it tells of this lock; even: the store does not tell. True: the lease is kept.
- * *tells: the caller must call dibs__renewals_use_changed.
+ * from before the store said that it tells of this lock; even: the store does not tell. True: the lease is kept, and
+ * the caller must call dibs__renewals_use_changed.
  */
-bool dibs__kept_keep(struct dibs__cells *cells, struct dibs__cell *cell, unsigned recallable, int64_t now, bool *tells)
+bool dibs__kept_keep(struct dibs__cells *cells, struct dibs__cell *cell, unsigned recallable, int64_t now)
     DIBS__REQUIRES(dibs__shard_mutex);
 
 /*
- * An acquire of a name whose cell is KEPT. True: the acquire has the lease. False: the cell is FREE, and waiter->unfit
- * is set.
+ * An acquire of a name whose cell is KEPT. True: the acquire has the lease, and must call dibs__renewals_use_changed.
+ * False: the cell is FREE, and waiter->unfit is set.
  */
 bool dibs__kept_take(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__waiter *waiter)
     DIBS__REQUIRES(dibs__shard_mutex);
@@ -75,17 +75,16 @@ static inline void dibs__kept_count_retake(struct dibs__lease *lease)
 
 /*
  * Another process asks for the lock that the token has, or is about to get. Returns its lease with one more reference,
- * the caller's; NULL: there is no such lease here. *give_back: the lease was kept, and the caller must give it back.
- * *tells: the caller must call dibs__renewals_use_changed.
+ * the caller's; NULL: there is no such lease here. *give_back: the lease was kept, and the caller must give it back;
+ * otherwise `keeping` has news, and the caller must call dibs__renewals_use_changed.
  */
-struct dibs__lease *dibs__kept_recall(struct dibs__cells *cells, const char *name, const char *token, bool *give_back,
-                                      bool *tells);
+struct dibs__lease *dibs__kept_recall(struct dibs__cells *cells, const char *name, const char *token, bool *give_back);
 
 /*
- * Looks whether anybody uses the lease, when the time for that has come. *give_back and *tells: as for
- * dibs__kept_recall.
+ * Looks whether anybody uses the lease, when the time for that has come. True: the caller must give it back. False: as
+ * for dibs__kept_recall.
  */
-void dibs__kept_look(struct dibs__cells *cells, struct dibs__lease *lease, bool *give_back, bool *tells);
+bool dibs__kept_look(struct dibs__cells *cells, struct dibs__lease *lease);
 
 /* Takes out the kept lease of that name, which the caller must give back. NULL: none is kept. */
 struct dibs__lease *dibs__kept_drop(struct dibs__cells *cells, const char *name, size_t name_size);

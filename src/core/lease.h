@@ -106,14 +106,15 @@ struct dibs__renewal_state {
 
 /*
  * What becomes of a lease that the process may keep (kept.h). The renewals learn of it through the atomics
- * (dibs__renewals_use_changed). They are set under the shard's mutex, except for retaken; the renewals clear raise and
- * tell without it.
+ * (dibs__renewals_use_changed). They are set under the shard's mutex, except for retaken; the renewals clear raise,
+ * tell and news without it.
  */
 struct dibs__keeping {
     _Atomic int64_t look_at; /* atomic; when to look whether anybody uses the lease; DIBS__NEVER: no look is needed */
     atomic_uint use;         /* atomic; a dibs__use: what the store must know; never UNTOLD */
     atomic_bool raise;       /* atomic; set when more steps are needed, cleared by the renewals: see `steps` */
     atomic_bool tell;        /* atomic; set when the store must be told the use again, cleared by the renewals */
+    atomic_bool news;        /* atomic; set when one of these has changed: dibs__renewals_use_changed must be called */
     int64_t since DIBS__GUARDED_BY(dibs__shard_mutex);    /* when the lease was last used; only while it is kept */
     int64_t asked_at DIBS__GUARDED_BY(dibs__shard_mutex); /* when the store was last asked about waiters; 0: never */
     bool recalled DIBS__GUARDED_BY(dibs__shard_mutex);    /* another process has asked for the lock */

@@ -75,12 +75,11 @@ static bool part_with(struct dibs__unlocking *unlocking, int64_t now)
 {
     struct dibs__core *core = unlocking->core;
     struct dibs__lease *lease = unlocking->lease;
-    bool tells;
     enum dibs__parting parting =
-        dibs__handover_part(core->cells, lease, dibs__keeper_may_keep(core, lease), now, &unlocking->wanted, &tells);
+        dibs__handover_part(core->cells, lease, dibs__keeper_may_keep(core, lease), now, &unlocking->wanted);
     int64_t timeout_ms = core->config.settings->command_timeout_ms;
 
-    if (parting == DIBS__PART_KEPT && tells)
+    if (parting == DIBS__PART_KEPT)
         dibs__renewals_use_changed(core->renewals, lease);
     if (parting == DIBS__PART_HANDED || parting == DIBS__PART_KEPT)
         return false;

@@ -183,6 +183,9 @@ bool dibs__renewals_settle(struct dibs__renewals *r, struct dibs__lease *lease, 
 
 void dibs__renewals_use_changed(struct dibs__renewals *r, struct dibs__lease *lease)
 {
+    if (!atomic_load_explicit(&lease->keeping.news, memory_order_relaxed) ||
+        !atomic_exchange(&lease->keeping.news, false))
+        return;
     dibs__renewals_mutex_lock(&r->mutex);
     if (dibs__due_has(lease)) {
         if (!lease->renewal_state.extending)

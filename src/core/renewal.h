@@ -64,7 +64,7 @@ void dibs__renewals_add(struct dibs__renewals *renewals, struct dibs__lease *lea
  */
 bool dibs__renewals_remove(struct dibs__renewals *renewals, struct dibs__lease *lease);
 
-/* What must become of a lease that may be kept has changed (`keeping`): the store is told soon. Any thread. */
+/* If `keeping` of the lease has news, the store is told soon. Any thread. */
 void dibs__renewals_use_changed(struct dibs__renewals *renewals, struct dibs__lease *lease);
 
 /* Waits until the deadline at most while the lease is unconfirmed and being renewed or restored. False: it still is. */

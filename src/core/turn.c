@@ -129,7 +129,7 @@ bool dibs__turn_begin(struct dibs__cells *cells, struct dibs__waiter *waiter, di
     DIBS__REQUIRE(waiter->name_size > 0);
     waiter->lease = waiter->unfit = NULL;
     dibs__outage_set(&waiter->outage, NULL);
-    waiter->keeps = waiter->tells = false;
+    waiter->keeps = false;
     waiter->retaken_at = 0;
     waiter->cell = dibs__cells_lock_or_add(cells, waiter->name, waiter->name_size, &shard);
     if (!waiter->cell) {
@@ -295,7 +295,7 @@ static void hand_over(struct dibs__cell *cell, int64_t now) DIBS__REQUIRES(dibs_
 }
 
 enum dibs__parting dibs__handover_part(struct dibs__cells *cells, struct dibs__lease *lease, unsigned recallable,
-                                       int64_t now, struct dibs__wish *next, bool *tells)
+                                       int64_t now, struct dibs__wish *next)
 {
     enum dibs__parting parting = DIBS__PART_RELEASE;
     struct dibs__shard *shard;
@@ -311,7 +311,7 @@ enum dibs__parting dibs__handover_part(struct dibs__cells *cells, struct dibs__l
             hand_over(cell, now);
             parting = DIBS__PART_HANDED;
         }
-    } else if (held && cells->keep > 0 && dibs__kept_keep(cells, cell, recallable, now, tells)) {
+    } else if (held && cells->keep > 0 && dibs__kept_keep(cells, cell, recallable, now)) {
         parting = DIBS__PART_KEPT;
     }
     dibs__waiters_unlock(shard);

@@ -69,16 +69,13 @@ bool dibs__turn_give_up(struct dibs__cells *cells, struct dibs__cell *cell, stru
 enum dibs__parting {
     DIBS__PART_HANDED,  /* another thread has the lease, or will take it: nothing is left to do */
     DIBS__PART_RELEASE, /* the caller releases the lease in the store, then calls dibs__handover_end */
-    DIBS__PART_KEPT,    /* the process keeps the lease: if *tells, the caller calls dibs__renewals_use_changed */
+    DIBS__PART_KEPT,    /* the process keeps the lease: the caller calls dibs__renewals_use_changed */
     DIBS__PART_REQUEUE  /* as RELEASE, and the same round trip asks for the lease that the next waiter here wants */
 };
 
-/*
- * recallable: as in dibs__kept_keep. *next: filled for DIBS__PART_REQUEUE: what the next waiter here wants. *tells:
- * filled for DIBS__PART_KEPT.
- */
+/* recallable: as in dibs__kept_keep. *next: filled for DIBS__PART_REQUEUE: what the next waiter here wants. */
 enum dibs__parting dibs__handover_part(struct dibs__cells *cells, struct dibs__lease *lease, unsigned recallable,
-                                       int64_t now, struct dibs__wish *next, bool *tells);
+                                       int64_t now, struct dibs__wish *next);
 
 /*
  * The lease was released or lost: the next waiter gets the turn. Only the first call for a lease does anything. next:

@@ -41,9 +41,8 @@ struct dibs__waiter {
                                     turn, to the outage that the previous threads with the turn met. With one reference,
                                     the caller's; NULL: there is none */
     bool keeps;                  /* set, with the turn: the process may keep the lease (kept.h) */
-    bool tells;                  /* set, with retaken_at: the caller must call dibs__renewals_use_changed */
     int64_t retaken_at;          /* set, with a lease that nobody here used, because the process had kept it: when the
-                                    caller took it; else 0 */
+                                    caller took it, which must call dibs__renewals_use_changed; else 0 */
     struct dibs__lease *unfit;   /* set, with the turn: a kept lease that must be given back first, with one reference,
                                     the caller's; NULL: there is none */
     int64_t outage_since;        /* set, with the turn and `outage`: when the outage began */

@@ -91,10 +91,9 @@ static inline bool unlock_told(struct keeping *k, struct dibs__lease *lease, uns
 {
     struct dibs__wish next;
 
-    k->tells = false;
-    enum dibs__parting parting =
-        dibs__handover_part(k->cells, lease, recallable, moved_clock_now(&k->clock), &next, &k->tells);
+    enum dibs__parting parting = dibs__handover_part(k->cells, lease, recallable, moved_clock_now(&k->clock), &next);
 
+    k->tells = atomic_exchange(&lease->keeping.news, false);
     assert_true(parting == DIBS__PART_KEPT || parting == DIBS__PART_RELEASE);
     if (parting == DIBS__PART_RELEASE)
         dibs__handover_end(k->cells, lease, NULL);
@@ -160,13 +159,10 @@ static inline void drop(struct keeping *k, const char *name)
 }
 
 /* The time has come at which the lease must be looked at. True: it was given back. */
-static inline bool look(struct keeping *k, struct dibs__lease *lease, bool *tells)
+static inline bool look(struct keeping *k, struct dibs__lease *lease)
 {
-    bool give_back;
-
     moved_clock_set(&k->clock, atomic_load(&lease->keeping.look_at));
-    dibs__kept_look(k->cells, lease, &give_back, tells);
-    return give_back;
+    return dibs__kept_look(k->cells, lease);
 }
 
 /* The kept lease is too old to be taken again, or is another one: the calling thread must ask the store. */
@@ -198,7 +194,7 @@ static inline void find_name_beside(struct keeping *k, const char *first, bool s
 }
 
 /* Another process asks for the lock of that lease. True: the lease was kept, and was given back. */
-static inline bool recall(struct keeping *k, const struct dibs__lease *lease, bool *tells)
+static inline bool recall(struct keeping *k, const struct dibs__lease *lease)
 {
     const struct dibs__token_form form = {.tail = ":", .tail_size = 1};
     char token[DIBS__TOKEN_MAX], name[DIBS_NAME_MAX + 1];
@@ -206,7 +202,7 @@ static inline bool recall(struct keeping *k, const struct dibs__lease *lease, bo
 
     dibs__token_write(&form, &lease->token, token);
     strcpy(name, lease->name);
-    struct dibs__lease *found = dibs__kept_recall(k->cells, name, token, &give_back, tells);
+    struct dibs__lease *found = dibs__kept_recall(k->cells, name, token, &give_back);
     assert_ptr_equal(found, lease);
     dibs__lease_unref(found);
     return give_back;

@@ -77,16 +77,14 @@ TEST_ON(a_lease_is_not_kept_beyond_twenty_times_keep, struct keeping *k)
 TEST_ON(the_next_user_says_so_where_the_store_was_told_that_nobody_uses_the_lease, struct keeping *k)
 {
     struct dibs__lease *lease = keep(k, "a");
-    bool tells;
-
-    assert_false(look(k, lease, &tells));
+    assert_false(look(k, lease));
     assert_int_equal(atomic_load(&lease->keeping.use), DIBS__USE_KEPT);
     take(k, "a", LEASE_MS);
-    assert_true(k->turn.tells);
+    assert_true(atomic_exchange(&lease->keeping.news, false));
     assert_int_equal(atomic_load(&lease->keeping.use), DIBS__USE_HELD);
     assert_true(unlock(k, lease));
     take(k, "a", LEASE_MS);
-    assert_false(k->turn.tells);
+    assert_false(atomic_load(&lease->keeping.news));
     assert_true(unlock(k, lease));
     drop(k, "a");
 }
@@ -116,16 +114,13 @@ TEST_ON(more_fences_are_asked_for_before_they_are_used_up, struct keeping *k)
 TEST_ON(an_unused_lease_is_told_to_be_kept_and_then_given_back, struct keeping *k)
 {
     struct dibs__lease *lease = keep(k, "a");
-    bool tells;
-
     assert_true(k->tells);
     assert_int_equal(atomic_load(&lease->keeping.look_at), lease->granted_at + MS(5));
-    assert_false(look(k, lease, &tells));
-    assert_true(tells);
+    assert_false(look(k, lease));
     assert_int_equal(atomic_load(&lease->keeping.use), DIBS__USE_KEPT);
     assert_int_equal(atomic_load(&lease->keeping.look_at), lease->granted_at + MS(KEEP_MS));
     dibs__lease_ref(lease);
-    assert_true(look(k, lease, &tells));
+    assert_true(look(k, lease));
     assert_int_equal(dibs__kept_count(k->cells), 0);
     assert_true(atomic_load(&lease->loss_told));
     dibs__lease_unref(lease);
@@ -133,13 +128,11 @@ TEST_ON(an_unused_lease_is_told_to_be_kept_and_then_given_back, struct keeping *
 
 TEST_ON(a_lease_that_is_kept_for_less_than_five_ms_is_looked_at_then, struct keeping *k)
 {
-    bool tells;
-
     k->cells->keep = MS(3);
     struct dibs__lease *lease = keep(k, "a");
     assert_int_equal(atomic_load(&lease->keeping.look_at), lease->granted_at + MS(3));
     dibs__lease_ref(lease);
-    assert_true(look(k, lease, &tells));
+    assert_true(look(k, lease));
     dibs__lease_unref(lease);
 }
 
@@ -151,9 +144,9 @@ TEST_ON(the_store_is_asked_now_and_then_whether_others_want_a_lease_that_is_used
     unsigned asked = 0;
 
     for (int64_t end = lease->granted_at + MS(10) * SHORT_MS / 4; moved_clock_now(&k->clock) < end;) {
-        bool tells = false, looked = moved_clock_now(&k->clock) >= atomic_load(&lease->keeping.look_at);
+        bool looked = moved_clock_now(&k->clock) >= atomic_load(&lease->keeping.look_at);
         if (looked)
-            assert_false(look(k, lease, &tells));
+            assert_false(look(k, lease));
         asked += atomic_exchange(&lease->keeping.tell, false);
         take(k, "a", LEASE_MS);
         assert_ptr_equal(k->turn.lease, lease);
@@ -164,9 +157,8 @@ TEST_ON(the_store_is_asked_now_and_then_whether_others_want_a_lease_that_is_used
     atomic_store(&lease->keeping.use, DIBS__USE_WANTED);
     moved_clock_advance(&k->clock, MS(SHORT_MS) / 2);
     take(k, "a", LEASE_MS);
-    bool tells;
-    dibs__kept_look(k->cells, lease, &(bool){false}, &tells);
-    assert_false(tells); /* the store has said so already */
+    dibs__kept_look(k->cells, lease);
+    assert_false(atomic_load(&lease->keeping.tell)); /* the store has said so already */
     unlock(k, lease);
     drop(k, "a");
 }

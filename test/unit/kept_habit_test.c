@@ -87,11 +87,9 @@ TEST_ON(a_recalled_name_is_not_forgotten_for_another, struct keeping *k)
     struct dibs__lease *lease = keep(k, "a");
     unsigned number = 0;
     char other[16];
-    bool tells;
-
     find_name_beside(k, "a", true, &number, other);
     dibs__lease_ref(lease);
-    assert_true(recall(k, lease, &tells));
+    assert_true(recall(k, lease));
     dibs__lease_unref(lease);
     for (unsigned i = 0; i < 2 * IN_A_ROW; i++)
         assert_false(use(k, other));
@@ -108,8 +106,6 @@ TEST_ON(a_pause_counts_though_the_place_belongs_to_another_name, struct keeping 
     struct dibs__lease *first = hold(k, "a");
     unsigned number = 0;
     char other[16];
-    bool tells;
-
     find_name_beside(k, "a", true, &number, other);
     moved_clock_advance(&k->clock, 15 * MS(KEEP_MS));
     struct dibs__lease *second = keep(k, other);
@@ -117,7 +113,7 @@ TEST_ON(a_pause_counts_though_the_place_belongs_to_another_name, struct keeping 
     assert_false(unlock(k, first)); /* it was granted long ago, and has the place until 5 x KEEP_MS from now */
     dibs__lease_ref(second);
     moved_clock_advance(&k->clock, 5 * MS(KEEP_MS) - MS(10));
-    assert_true(recall(k, second, &tells));
+    assert_true(recall(k, second));
     dibs__lease_unref(second);
     moved_clock_advance(&k->clock, MS(90));
     for (unsigned i = 0; i < IN_A_ROW + 1; i++)
@@ -132,8 +128,6 @@ TEST_ON(sixty_four_leases_of_a_shard_are_kept, struct keeping *k)
 {
     char names[MOST + 1][16], first[16];
     unsigned number = 0;
-    bool tells;
-
     find_name_beside(k, "a", false, &number, first);
     for (size_t i = 0; i <= MOST; i++) {
         find_name_beside(k, "a", false, &number, names[i]);
@@ -142,7 +136,7 @@ TEST_ON(sixty_four_leases_of_a_shard_are_kept, struct keeping *k)
     }
     take(k, names[0], LEASE_MS);
     struct dibs__lease *in_use = k->turn.lease;
-    assert_false(look(k, in_use, &tells)); /* it is not looked at any more: another may be kept */
+    assert_false(look(k, in_use)); /* it is not looked at any more: another may be kept */
     make_a_habit(k, first);
     assert_true(use(k, first));
     assert_int_equal(dibs__kept_count(k->cells), MOST);
@@ -167,12 +161,10 @@ TEST_ON(a_name_whose_lease_was_found_too_old_is_not_kept_for_a_while, struct kee
 
 TEST_ON(the_longer_of_two_pauses_counts, struct keeping *k)
 {
-    bool tells;
-
     k->cells->keep = MS(10);
     struct dibs__lease *lease = hold(k, "a");
     moved_clock_advance(&k->clock, 19 * MS(10));
-    assert_false(recall(k, lease, &tells));
+    assert_false(recall(k, lease));
     assert_false(unlock(k, lease)); /* of 50 ms */
     make_a_habit(k, "a");
     moved_clock_advance(&k->clock, MS(100) - 1);
@@ -189,11 +181,9 @@ TEST_ON(a_recalled_name_is_not_kept_for_a_while_that_doubles, struct keeping *k)
     make_a_habit(k, "a");
     for (size_t i = 0; i < sizeof pauses_ms / sizeof pauses_ms[0]; i++) {
         struct dibs__lease *lease = hold_again(k, "a");
-        bool tells;
         dibs__lease_ref(lease);
         assert_true(unlock(k, lease));
-        assert_true(recall(k, lease, &tells));
-        assert_false(tells);
+        assert_true(recall(k, lease));
         dibs__lease_unref(lease);
         make_a_habit(k, "a");
         moved_clock_advance(&k->clock, MS(pauses_ms[i]) - 1);
@@ -207,10 +197,7 @@ TEST_ON(a_recalled_name_is_not_kept_for_a_while_that_doubles, struct keeping *k)
 TEST_ON(a_recalled_lease_in_use_is_not_kept_afterwards, struct keeping *k)
 {
     struct dibs__lease *lease = hold(k, "a");
-    bool tells;
-
-    assert_false(recall(k, lease, &tells));
-    assert_true(tells);
+    assert_false(recall(k, lease));
     assert_int_equal(atomic_load(&lease->keeping.use), DIBS__USE_WANTED);
     assert_true(atomic_load(&lease->keeping.tell));
     moved_clock_advance(&k->clock, MS(100)); /* the pause is over, but not the lease that was recalled */
@@ -223,11 +210,9 @@ TEST_ON(a_recalled_lease_in_use_is_not_kept_afterwards, struct keeping *k)
 TEST_ON(a_recall_that_comes_twice_is_one, struct keeping *k)
 {
     struct dibs__lease *lease = hold(k, "a");
-    bool tells;
-
-    assert_false(recall(k, lease, &tells));
+    assert_false(recall(k, lease));
     moved_clock_advance(&k->clock, MS(99));
-    assert_false(recall(k, lease, &tells));
+    assert_false(recall(k, lease));
     assert_false(unlock(k, lease));
     make_a_habit(k, "a");
     assert_false(use(k, "a"));
@@ -239,10 +224,8 @@ TEST_ON(a_recall_that_comes_twice_is_one, struct keeping *k)
 TEST_ON(a_recall_ends_the_row, struct keeping *k)
 {
     struct dibs__lease *lease = keep(k, "a");
-    bool tells;
-
     dibs__lease_ref(lease);
-    assert_true(recall(k, lease, &tells));
+    assert_true(recall(k, lease));
     dibs__lease_unref(lease);
     moved_clock_advance(&k->clock, MS(100));
     make_a_habit(k, "a");
