@@ -562,15 +562,11 @@ enum dibs__acquire_state dibs__acquire_ask(struct dibs__acquire *acquire)
     return state;
 }
 
-bool dibs__acquire_await(struct dibs__acquire *acquire, const struct dibs__waiting *waiting)
+enum dibs__awaited dibs__acquire_await(struct dibs__acquire *acquire, const struct dibs__waiting *waiting)
 {
-    return acquire->lease->asker->answered ||
-           dibs__op_await(acquire->core->store, &acquire->lease->asker->ask, waiting);
-}
+    struct dibs__asker *asker = acquire->lease->asker;
 
-bool dibs__acquire_watch(struct dibs__acquire *acquire, struct dibs__wait *wait)
-{
-    return !acquire->lease->asker->answered && dibs__op_watch(acquire->core->store, &acquire->lease->asker->ask, wait);
+    return asker->answered ? DIBS__HAS_COME : dibs__op_await(acquire->core->store, &asker->ask, waiting);
 }
 
 bool dibs__acquire_is_sent(struct dibs__acquire *acquire)

@@ -103,11 +103,10 @@ enum dibs__acquire_state dibs__acquire_look(struct dibs__acquire *acquire);
 /*
  * In ASKS: sends what can be sent without waiting. Returns ENDED if the acquire was
  * cancelled or the runtime is closing. Otherwise returns ASKS, and dibs__acquire_finish
- * must be called; once dibs__acquire_await returns true, that call will not wait.
+ * must be called; dibs__acquire_await, as dibs__op_await, says whether that call will wait.
  */
 enum dibs__acquire_state dibs__acquire_ask(struct dibs__acquire *acquire);
-bool dibs__acquire_await(struct dibs__acquire *acquire, const struct dibs__waiting *waiting);
-bool dibs__acquire_watch(struct dibs__acquire *acquire, struct dibs__wait *wait); /* as dibs__op_watch */
+enum dibs__awaited dibs__acquire_await(struct dibs__acquire *acquire, const struct dibs__waiting *waiting);
 bool dibs__acquire_is_sent(struct dibs__acquire *acquire);
 enum dibs__acquire_state dibs__acquire_finish(struct dibs__acquire *acquire);
 

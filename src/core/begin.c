@@ -200,19 +200,12 @@ static enum dibs__job_next begin_unlock_job(struct dibs__job *job)
     return DIBS__JOB_FINISHES;
 }
 
-static bool await_unlock(struct dibs__job *job, int64_t until)
+static enum dibs__awaited await_unlock(struct dibs__job *job, int64_t until, struct dibs__wait *watch)
 {
     const struct unlock *unlock = unlock_of(job);
-    const struct dibs__waiting waiting = {.clock = unlock->core->config.clock, .until = until};
+    const struct dibs__waiting waiting = {.clock = unlock->core->config.clock, .until = until, .watch = watch};
 
     return dibs__op_await(unlock->core->store, &unlock->unlocking.op, &waiting);
-}
-
-static bool watch_unlock(struct dibs__job *job, struct dibs__wait *wait)
-{
-    const struct unlock *unlock = unlock_of(job);
-
-    return dibs__core_now(unlock->core) < job->due && dibs__op_watch(unlock->core->store, &unlock->unlocking.op, wait);
 }
 
 static enum dibs__job_next finish_unlock(struct dibs__job *job)
@@ -232,11 +225,8 @@ static void unlock_ended(struct dibs__job *job)
     dibs__visit_drop(runtime);
 }
 
-static const struct dibs__job_ops unlock_ops = {.begin = begin_unlock_job,
-                                                .await = await_unlock,
-                                                .watch = watch_unlock,
-                                                .finish = finish_unlock,
-                                                .ended = unlock_ended};
+static const struct dibs__job_ops unlock_ops = {
+    .begin = begin_unlock_job, .finish = finish_unlock, .ended = unlock_ended, .await = await_unlock};
 
 /* Begins the last unlock of a hold. */
 static dibs_status begin_release(dibs_task *task, struct dibs__visit *visit, struct dibs__hold *hold,

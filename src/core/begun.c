@@ -427,30 +427,20 @@ static enum dibs__job_next begin_wanting(struct dibs__job *job)
     return go_on(wanting, &error);
 }
 
-static bool await_replies(struct dibs__wanting *wanting, const struct dibs__waiting *waiting)
+static enum dibs__awaited await_replies(struct dibs__wanting *wanting, const struct dibs__waiting *waiting)
 {
     if (dibs__core_confirms(wanting->core))
-        return false;
+        return DIBS__NOT_AWAITED;
     return runs_several(wanting) ? dibs__several_await(wanting->several, waiting)
                                  : dibs__acquire_await(&wanting->acquire, waiting);
 }
 
-static bool await_wanting(struct dibs__job *job, int64_t until)
+static enum dibs__awaited await_wanting(struct dibs__job *job, int64_t until, struct dibs__wait *watch)
 {
     struct dibs__wanting *wanting = wanting_of(job);
-    const struct dibs__waiting waiting = {.clock = wanting->core->config.clock, .until = until};
+    const struct dibs__waiting waiting = {.clock = wanting->core->config.clock, .until = until, .watch = watch};
 
     return await_replies(wanting, &waiting);
-}
-
-static bool watch_wanting(struct dibs__job *job, struct dibs__wait *wait)
-{
-    struct dibs__wanting *wanting = wanting_of(job);
-
-    if (dibs__core_confirms(wanting->core) || dibs__core_now(wanting->core) >= job->due)
-        return false;
-    return runs_several(wanting) ? dibs__several_watch(wanting->several, wait)
-                                 : dibs__acquire_watch(&wanting->acquire, wait);
 }
 
 static enum dibs__job_next finish_wanting(struct dibs__job *job)
@@ -475,11 +465,8 @@ static void wanting_ended(struct dibs__job *job)
     unref(wanting_of(job));
 }
 
-static const struct dibs__job_ops wanting_ops = {.begin = begin_wanting,
-                                                 .await = await_wanting,
-                                                 .watch = watch_wanting,
-                                                 .finish = finish_wanting,
-                                                 .ended = wanting_ended};
+static const struct dibs__job_ops wanting_ops = {
+    .begin = begin_wanting, .finish = finish_wanting, .ended = wanting_ended, .await = await_wanting};
 
 /* ----------------------------------------------------------------- a new acquire */
 
@@ -567,7 +554,7 @@ static bool await_first_reply(struct dibs__wanting *wanting)
                                           .wait_event = &wanting->caller.wait_event,
                                           .cancelled = &wanting->cancelled};
 
-    return await_replies(wanting, &waiting);
+    return await_replies(wanting, &waiting) == DIBS__HAS_COME;
 }
 
 /* The calling thread drives the acquire as far as the reply to its first ask. */

@@ -459,35 +459,24 @@ enum dibs__several_next dibs__several_go_on(struct dibs__several *several, int64
     return next;
 }
 
-static bool await_name(const struct dibs__several *several, struct dibs__several_name *name,
-                       const struct dibs__waiting *waiting)
+static enum dibs__awaited await_name(const struct dibs__several *several, struct dibs__several_name *name,
+                                     const struct dibs__waiting *waiting)
 {
-    return several->state == DIBS__SEVERAL_TRIES
-               ? dibs__acquire_await(&name->acquire, waiting)
-               : name->unlocking.prepared && dibs__op_await(several->core->store, &name->unlocking.op, waiting);
+    if (several->state == DIBS__SEVERAL_TRIES)
+        return dibs__acquire_await(&name->acquire, waiting);
+    return name->unlocking.prepared ? dibs__op_await(several->core->store, &name->unlocking.op, waiting)
+                                    : DIBS__NOT_AWAITED;
 }
 
-bool dibs__several_await(struct dibs__several *several, const struct dibs__waiting *waiting)
+/* One reply after the other, so only one is watched at a time. */
+enum dibs__awaited dibs__several_await(struct dibs__several *several, const struct dibs__waiting *waiting)
 {
-    bool all = true;
+    enum dibs__awaited reply = DIBS__HAS_COME;
 
-    for (size_t i = 0; i < several->count && all; i++)
-        all = !several->names[i].is_asked || await_name(several, &several->names[i], waiting);
-    return all;
-}
-
-bool dibs__several_watch(struct dibs__several *several, struct dibs__wait *wait)
-{
-    const struct dibs__waiting look = {.clock = several->core->config.clock};
-
-    for (size_t i = 0; i < several->count; i++) {
-        struct dibs__several_name *name = &several->names[i];
-        if (name->is_asked && !await_name(several, name, &look))
-            return several->state == DIBS__SEVERAL_TRIES
-                       ? dibs__acquire_watch(&name->acquire, wait)
-                       : name->unlocking.prepared && dibs__op_watch(several->core->store, &name->unlocking.op, wait);
-    }
-    return false;
+    for (size_t i = 0; i < several->count && reply == DIBS__HAS_COME; i++)
+        if (several->names[i].is_asked)
+            reply = await_name(several, &several->names[i], waiting);
+    return reply;
 }
 
 void dibs__several_finish(struct dibs__several *several)

@@ -60,7 +60,7 @@ enum dibs__several_state {
 
 /* What the caller must do before it calls dibs__several_go_on again. */
 enum dibs__several_next {
-    DIBS__SEVERAL_FINISHES, /* call dibs__several_finish; it will not wait once dibs__several_await is true */
+    DIBS__SEVERAL_FINISHES, /* call dibs__several_finish; dibs__several_await says whether it will wait */
     DIBS__SEVERAL_RESTS,    /* wait until the wait event is woken, at most until *until */
     DIBS__SEVERAL_ACQUIRES, /* call dibs__several_acquire, drive that acquire, then call dibs__several_acquired */
     DIBS__SEVERAL_ENDS      /* `error` says how; with DIBS_OK the call has a lease of each name */
@@ -106,8 +106,7 @@ const char *dibs__several_first_wanted(const struct dibs__several *several);
 void dibs__several_free(struct dibs__several *several);
 
 enum dibs__several_next dibs__several_go_on(struct dibs__several *several, int64_t *until);
-bool dibs__several_await(struct dibs__several *several, const struct dibs__waiting *waiting);
-bool dibs__several_watch(struct dibs__several *several, struct dibs__wait *wait); /* as dibs__op_watch, for one reply */
+enum dibs__awaited dibs__several_await(struct dibs__several *several, const struct dibs__waiting *waiting);
 void dibs__several_finish(struct dibs__several *several);
 
 /* Initialises *acquire for the name that the call waits for. error: as in struct dibs__acquire. */

@@ -297,10 +297,10 @@ static void leave_slow(struct dibs__workers *w, struct dibs__job *job)
     dibs__workers_mutex_unlock(&w->mutex);
 }
 
-/* The job rests until its reply comes. False: the job can't be watched, or there is more to do than wait. */
+/* The job rests until its reply comes. False: the job is due, or there is more to do than wait. */
 static bool rest_until_reply(struct dibs__workers *w, struct dibs__job *job)
 {
-    bool rests = job->ops->watch && job->ops->watch(job, &job->wait);
+    bool rests = dibs__now(w->clock) < job->due && job->ops->await(job, 0, &job->wait) == DIBS__STILL_AWAITED;
 
     if (rests)
         dibs__workers_settle(w, job, DIBS__JOB_RESTS);
@@ -348,7 +348,8 @@ static void begin_batch(struct dibs__workers *w, struct dibs__job **batch, struc
 /* True: the reply has come, or the time of the job is over, so `finish` will not wait. */
 static bool await_reply(const struct dibs__workers *w, struct dibs__job *job, int64_t until)
 {
-    return dibs__now(w->clock) >= job->due || job->ops->await(job, dibs__earlier(until, job->due));
+    return dibs__now(w->clock) >= job->due ||
+           job->ops->await(job, dibs__earlier(until, job->due), NULL) == DIBS__HAS_COME;
 }
 
 /* Jobs whose replies do not come soon are put off. */

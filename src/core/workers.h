@@ -19,7 +19,7 @@
 #include "base/clock.h"
 #include "base/heap.h"
 #include "base/list.h"
-#include "base/wait.h"
+#include "store/store.h"
 
 #define DIBS__WORKERS_MAX 3
 
@@ -44,11 +44,12 @@ enum dibs__job_state {
 struct dibs__job;
 
 struct dibs__job_ops {
-    enum dibs__job_next (*begin)(struct dibs__job *job);           /* does what is due; does not wait for a store */
-    bool (*await)(struct dibs__job *job, int64_t until);           /* true: `finish` will not wait */
-    bool (*watch)(struct dibs__job *job, struct dibs__wait *wait); /* as dibs__op_watch; NULL: it can't be watched */
-    enum dibs__job_next (*finish)(struct dibs__job *job);          /* may wait for the store */
-    void (*ended)(struct dibs__job *job);                          /* the job belongs to its maker again */
+    enum dibs__job_next (*begin)(struct dibs__job *job);  /* does what is due; does not wait for a store */
+    enum dibs__job_next (*finish)(struct dibs__job *job); /* may wait for the store */
+    void (*ended)(struct dibs__job *job);                 /* the job belongs to its maker again */
+
+    /* As dibs__op_await, for all replies that `finish` needs. watch: that of the job; NULL: the thread waits. */
+    enum dibs__awaited (*await)(struct dibs__job *job, int64_t until, struct dibs__wait *watch);
 };
 
 DIBS__MUTEX_CLASS(dibs__workers_mutex);

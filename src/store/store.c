@@ -55,24 +55,21 @@ static enum dibs__progress wait_for(struct dibs__store *store, const struct dibs
     return progress;
 }
 
-bool dibs__op_await(struct dibs__store *store, const struct dibs__op *op, const struct dibs__waiting *waiting)
+enum dibs__awaited dibs__op_await(struct dibs__store *store, const struct dibs__op *op,
+                                  const struct dibs__waiting *waiting)
 {
     struct dibs__wait_event own;
     enum dibs__progress progress;
 
+    DIBS__REQUIRE(!waiting->watch || waiting->watch->wait_event->tell);
     dibs__wait_event_init(&own);
-    if (goes_on(waiting))
+    if (!waiting->watch && goes_on(waiting))
         progress = wait_for(store, op, waiting, waiting->wait_event ? waiting->wait_event : &own);
     else
-        progress = store->ops->progress(store, op, NULL);
-    return progress == DIBS__OP_OVER || progress == DIBS__OP_IMMEDIATE;
-}
-
-bool dibs__op_watch(struct dibs__store *store, const struct dibs__op *op, struct dibs__wait *wait)
-{
-    DIBS__REQUIRE(wait->wait_event->tell);
-    bool is_awaited = store->ops->progress(store, op, wait) == DIBS__OP_AWAITED;
-    if (!is_awaited)
-        dibs__wait_end(wait);
-    return is_awaited;
+        progress = store->ops->progress(store, op, waiting->watch);
+    if (progress == DIBS__OP_AWAITED)
+        return DIBS__STILL_AWAITED;
+    if (waiting->watch)
+        dibs__wait_end(waiting->watch);
+    return progress == DIBS__OP_OVER || progress == DIBS__OP_IMMEDIATE ? DIBS__HAS_COME : DIBS__NOT_AWAITED;
 }

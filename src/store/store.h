@@ -618,20 +618,21 @@ struct dibs__waiting {
     int64_t until;                       /* the latest time */
     struct dibs__wait_event *wait_event; /* NULL: the thread waits for the reply alone */
     const atomic_bool *cancelled; /* used only with a wait event, which is woken when this is set: ends the wait */
+    struct dibs__wait *watch;     /* set: the thread does not wait. While the reply is awaited, the wait event of the
+                                     watch, which must have `tell`, is told when there may be news; the scheduler reads
+                                     meanwhile. The watch must be ended before the operation is awaited or finished */
 };
 
-/*
- * Waits as long as the reply is awaited. True: finish will not wait. False: the time is over, or the wait was
- * cancelled; or finish has more to do than to wait for a reply, because nothing was sent, or the connection broke.
- */
-bool dibs__op_await(struct dibs__store *store, const struct dibs__op *op, const struct dibs__waiting *waiting);
+/* What is known of such a reply. */
+enum dibs__awaited {
+    DIBS__HAS_COME,      /* finish will not wait */
+    DIBS__STILL_AWAITED, /* the time is over, or the wait was cancelled */
+    DIBS__NOT_AWAITED    /* finish has more to do than to wait: nothing was sent, or the connection broke */
+};
 
-/*
- * True: the reply is awaited, and the wait event of the wait, which must have `tell`, is told when there may be
- * news; the scheduler reads meanwhile. The wait must be ended before the operation is awaited or finished.
- * False: finish has something to do.
- */
-bool dibs__op_watch(struct dibs__store *store, const struct dibs__op *op, struct dibs__wait *wait);
+/* Waits as long as the reply is awaited. */
+enum dibs__awaited dibs__op_await(struct dibs__store *store, const struct dibs__op *op,
+                                  const struct dibs__waiting *waiting);
 
 struct dibs__tls;
 

@@ -16,7 +16,7 @@ bool seat_await(struct seat *seat, const struct dibs__op *op, int64_t until)
 {
     const struct dibs__waiting waiting = {.clock = &dibs__system_clock, .until = until};
 
-    return dibs__op_await(seat->store, op, &waiting);
+    return dibs__op_await(seat->store, op, &waiting) == DIBS__HAS_COME;
 }
 
 /* ------------------------------------------------------------- the listener */

@@ -49,14 +49,16 @@ static bool is_let_go(void *arg)
     return !atomic_load(&((struct work *)arg)->awaits);
 }
 
-static bool await(struct dibs__job *job, int64_t until)
+static enum dibs__awaited await(struct dibs__job *job, int64_t until, struct dibs__wait *watch)
 {
+    if (watch)
+        return DIBS__NOT_AWAITED;
     of(job)->awaited_until = until;
     atomic_fetch_add(&of(job)->awaited, 1);
     wait_until(is_let_go, of(job), LIMIT_MS);
     if (of(job)->clock && until > moved_clock_now(of(job)->clock))
         moved_clock_set(of(job)->clock, until);
-    return of(job)->answered;
+    return of(job)->answered ? DIBS__HAS_COME : DIBS__STILL_AWAITED;
 }
 
 static bool is_detached(void *arg)
@@ -79,14 +81,16 @@ static void ended(struct dibs__job *job)
 
 static const struct dibs__job_ops ops = {.begin = begin, .await = await, .finish = finish, .ended = ended};
 
-static bool watch(struct dibs__job *job, struct dibs__wait *wait)
+static enum dibs__awaited await_or_watch(struct dibs__job *job, int64_t until, struct dibs__wait *watch)
 {
+    if (!watch)
+        return await(job, until, NULL);
     atomic_fetch_add(&of(job)->watched, 1);
-    return true;
+    return DIBS__STILL_AWAITED;
 }
 
 static const struct dibs__job_ops watched_ops = {
-    .begin = begin, .await = await, .watch = watch, .finish = finish, .ended = ended};
+    .begin = begin, .await = await_or_watch, .finish = finish, .ended = ended};
 
 static void setup_work(struct work *w, struct dibs__workers *workers, enum dibs__job_next begins)
 {
