@@ -520,13 +520,14 @@ static enum dibs__acquire_state begin_turn(struct dibs__acquire *acquire)
     return after_turn(acquire, status);
 }
 
-enum dibs__acquire_state dibs__acquire_start(struct dibs__acquire *acquire)
+void dibs__acquire_start(struct dibs__acquire *acquire)
 {
     struct dibs__waiter *waiter = &acquire->waiter;
 
     if (acquire->wish.flags & (DIBS_FAIR | DIBS_SHARED)) { /* it has its own place in the store's queue */
         dibs__keeper_give_back_name(acquire->core, acquire->name, acquire->name_size);
-        return begin_to_ask(acquire);
+        acquire->state = begin_to_ask(acquire);
+        return;
     }
     waiter->name = acquire->name;
     waiter->name_size = acquire->name_size;
@@ -535,10 +536,11 @@ enum dibs__acquire_state dibs__acquire_start(struct dibs__acquire *acquire)
     waiter->deadline = acquire->wait_until > 0 ? acquire->wait_until : acquire->try_until;
     waiter->budget = dibs__outage_budget_until(&acquire->budget);
     waiter->told = is_one_of_many(acquire) ? acquire->wait_event : NULL;
-    return begin_turn(acquire);
+    acquire->state = begin_turn(acquire);
 }
 
-enum dibs__acquire_state dibs__acquire_look(struct dibs__acquire *acquire)
+/* In WAITS: something may have changed. */
+static enum dibs__acquire_state look(struct dibs__acquire *acquire)
 {
     enum dibs__acquire_state state;
     dibs_status status;
@@ -553,13 +555,35 @@ enum dibs__acquire_state dibs__acquire_look(struct dibs__acquire *acquire)
     return state;
 }
 
-enum dibs__acquire_state dibs__acquire_ask(struct dibs__acquire *acquire)
+enum dibs__job_next dibs__acquire_go_on(struct dibs__acquire *acquire, int64_t *until)
 {
-    enum dibs__acquire_state state = prepare_ask(acquire);
+    struct dibs__core *core = acquire->core;
+    struct dibs__push push;
 
-    if (state == DIBS__ACQUIRE_ASKS && !acquire->lease->asker->answered)
-        acquire->core->store->ops->begin(acquire->core->store, &acquire->lease->asker->ask);
-    return state;
+    switch (acquire->state) {
+    case DIBS__ACQUIRE_WAITS:
+        acquire->state = look(acquire);
+        *until = acquire->waiter.deadline;
+        if (acquire->state == DIBS__ACQUIRE_WAITS)
+            return DIBS__JOB_RESTS;
+        break;
+    case DIBS__ACQUIRE_RESTS:
+        if (dibs__asker_rests(core->cells, acquire->cell, acquire->lease, acquire->cancelled, until, &push))
+            return DIBS__JOB_RESTS;
+        acquire->state = after_rest(acquire, &push);
+        break;
+    case DIBS__ACQUIRE_ASKS:
+        acquire->state = prepare_ask(acquire);
+        if (acquire->state == DIBS__ACQUIRE_ENDED)
+            break;
+        if (!acquire->lease->asker->answered)
+            core->store->ops->begin(core->store, &acquire->lease->asker->ask);
+        *until = acquire->lease->asker->ask.deadline;
+        return DIBS__JOB_FINISHES;
+    case DIBS__ACQUIRE_ENDED:
+        break;
+    }
+    return acquire->state == DIBS__ACQUIRE_ENDED ? DIBS__JOB_ENDS : DIBS__JOB_GOES_ON;
 }
 
 enum dibs__awaited dibs__acquire_await(struct dibs__acquire *acquire, const struct dibs__waiting *waiting)
@@ -598,54 +622,46 @@ static struct dibs__push sleep_before_answer(struct dibs__acquire *acquire)
     return sleep_out_rest(acquire);
 }
 
-enum dibs__acquire_state dibs__acquire_finish(struct dibs__acquire *acquire)
+void dibs__acquire_finish(struct dibs__acquire *acquire)
 {
     struct dibs__store *store = acquire->core->store;
     int64_t until = 0;
     struct dibs__push push = sleep_before_answer(acquire);
     dibs_status status = finish_ask(acquire);
+    bool granted_since = status == DIBS_BUSY && push.fence > 0;
 
-    if (status == DIBS_BUSY && push.fence > 0) { /* the lock was taken, and has been granted since */
+    if (granted_since)
         wait_for_release(acquire);
-        return after_rest(acquire, &push);
+    else
+        acquire->state = after_ask(acquire, status, &until);
+    if (acquire->state == DIBS__ACQUIRE_ENDED)
+        return;
+    if (granted_since || push.again) {
+        acquire->state = after_rest(acquire, &push);
+        return;
     }
-    if (after_ask(acquire, status, &until) == DIBS__ACQUIRE_ENDED)
-        return DIBS__ACQUIRE_ENDED;
-    if (push.again)
-        return after_rest(acquire, &push);
     begin_rest(acquire, until);
     if (is_one_of_many(acquire) && store->ops->listen) /* no thread listens */
         store->ops->listen(store, acquire->name, NULL, 0);
-    return DIBS__ACQUIRE_RESTS;
-}
-
-enum dibs__acquire_state dibs__acquire_rest(struct dibs__acquire *acquire, int64_t *until)
-{
-    struct dibs__push push;
-
-    if (dibs__asker_rests(acquire->core->cells, acquire->cell, acquire->lease, acquire->cancelled, until, &push))
-        return DIBS__ACQUIRE_RESTS;
-    return after_rest(acquire, &push);
 }
 
 /* ------------------------------------------------------- by the calling thread */
 
 void dibs__acquire_run(struct dibs__acquire *acquire)
 {
-    enum dibs__acquire_state state = dibs__acquire_start(acquire);
     struct dibs__push push;
 
-    while (state != DIBS__ACQUIRE_ENDED) {
-        if (state == DIBS__ACQUIRE_ASKS) {
-            state = prepare_ask(acquire);
-            if (state == DIBS__ACQUIRE_ASKS)
-                state = dibs__acquire_finish(acquire);
-        } else if (state == DIBS__ACQUIRE_WAITS) {
+    while (acquire->state != DIBS__ACQUIRE_ENDED) {
+        if (acquire->state == DIBS__ACQUIRE_ASKS) {
+            acquire->state = prepare_ask(acquire);
+            if (acquire->state == DIBS__ACQUIRE_ASKS)
+                dibs__acquire_finish(acquire);
+        } else if (acquire->state == DIBS__ACQUIRE_WAITS) {
             dibs__turn_sleep(acquire->core->cells, &acquire->waiter);
-            state = dibs__acquire_look(acquire);
+            acquire->state = look(acquire);
         } else {
             push = sleep_out_rest(acquire);
-            state = after_rest(acquire, &push);
+            acquire->state = after_rest(acquire, &push);
         }
     }
 }
@@ -661,6 +677,7 @@ dibs_status dibs__acquire(struct dibs__core *core, const char *name, size_t name
     dibs__acquire_init(&acquire, core, name, name_size, wish, &wait_event, error);
     if (!dibs__holds_reserve(holds, 1))
         return no_memory(&acquire);
+    dibs__acquire_start(&acquire);
     dibs__acquire_run(&acquire);
     if (acquire.status == DIBS_OK)
         dibs__acquire_hold(&acquire, holds);

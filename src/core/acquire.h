@@ -43,6 +43,7 @@ enum dibs__acquire_state {
 
 /* One call that wants a lock which its owner does not hold. Used by one thread at a time. */
 struct dibs__acquire {
+    enum dibs__acquire_state state; /* set once the acquire was started */
     struct dibs__core *core;
     struct dibs__wish wish;
     const char *name;
@@ -83,7 +84,7 @@ dibs_status dibs__acquire(struct dibs__core *core, const char *name, size_t name
  */
 void dibs__acquire_hold(const struct dibs__acquire *acquire, struct dibs__holds *holds);
 
-/* The calling thread drives the acquire, which was initialised by dibs__acquire_init, until it has ended. */
+/* The calling thread drives the acquire, which was started, until it has ended. */
 void dibs__acquire_run(struct dibs__acquire *acquire);
 
 /* ------------------------------------------------------------------- in steps */
@@ -95,25 +96,16 @@ void dibs__acquire_run(struct dibs__acquire *acquire);
 void dibs__acquire_init(struct dibs__acquire *acquire, struct dibs__core *core, const char *name, size_t name_size,
                         const struct dibs__wish *wish, struct dibs__wait_event *wait_event, struct dibs__error *error);
 
-enum dibs__acquire_state dibs__acquire_start(struct dibs__acquire *acquire);
-
-/* In WAITS: to be called when something may have changed. */
-enum dibs__acquire_state dibs__acquire_look(struct dibs__acquire *acquire);
+void dibs__acquire_start(struct dibs__acquire *acquire);
 
 /*
- * In ASKS: sends what can be sent without waiting. Returns ENDED if the acquire was
- * cancelled or the runtime is closing. Otherwise returns ASKS, and dibs__acquire_finish
- * must be called; dibs__acquire_await, as dibs__op_await, says whether that call will wait.
+ * To be called again and again, and when something may have changed. RESTS: in WAITS or RESTS, until *until at most.
+ * GOES_ON: the next call sends an ask. FINISHES: what can be sent without waiting was sent, and dibs__acquire_finish
+ * must be called, by *until; dibs__acquire_await, as dibs__op_await, says whether that call will wait. ENDS: in ENDED.
  */
-enum dibs__acquire_state dibs__acquire_ask(struct dibs__acquire *acquire);
+enum dibs__job_next dibs__acquire_go_on(struct dibs__acquire *acquire, int64_t *until);
 enum dibs__awaited dibs__acquire_await(struct dibs__acquire *acquire, const struct dibs__waiting *waiting);
 bool dibs__acquire_is_sent(struct dibs__acquire *acquire);
-enum dibs__acquire_state dibs__acquire_finish(struct dibs__acquire *acquire);
-
-/*
- * In RESTS: to be called when something may have changed. If the acquire
- * goes on resting, *until is when this must be called again at the latest.
- */
-enum dibs__acquire_state dibs__acquire_rest(struct dibs__acquire *acquire, int64_t *until);
+void dibs__acquire_finish(struct dibs__acquire *acquire);
 
 #endif

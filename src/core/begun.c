@@ -25,19 +25,17 @@ struct dibs__wanting {
                                            (waiters.h) */
     atomic_uint references; /* atomic; one for the job, one for dibs_task.wanting, and one for the thread of a blocking
                                call, each with a kept visit */
-    enum dibs__acquire_state state; /* running thread only */
-    bool asked;                     /* running thread only; something was begun that must be finished */
-    bool waits;                     /* running thread only; in a call for several names: `acquire` is for one of them */
-    bool has_begun;                 /* running thread only; in a call for several names: its first round was begun */
-    atomic_bool cancelled;          /* atomic */
-    unsigned generation;            /* read-only; fork generation of the process that made the wanting */
-    struct dibs__several *several;  /* read-only; its content is the running thread's, then the ending thread's; NULL:
-                                       the call is for one name */
-    struct dibs__core *core;        /* read-only */
-    dibs_task *task;                /* read-only; with a reference */
-    struct dibs__done *done;        /* ending thread only; of a begun call; NULL: the call is a blocking one */
-    struct dibs__done **losses; /* ending thread only; of a begun call: one for each name; `loss` is the only one, or
-                                   they are allocated */
+    bool asked;             /* running thread only; something was begun that must be finished */
+    bool has_begun;         /* running thread only; in a call for several names: its first round was begun */
+    atomic_bool cancelled;  /* atomic */
+    unsigned generation;    /* read-only; fork generation of the process that made the wanting */
+    struct dibs__several *several; /* read-only; its content is the running thread's, then the ending thread's; NULL:
+                                      the call is for one name */
+    struct dibs__core *core;       /* read-only */
+    dibs_task *task;               /* read-only; with a reference */
+    struct dibs__done *done;       /* ending thread only; of a begun call; NULL: the call is a blocking one */
+    struct dibs__done **losses;    /* ending thread only; of a begun call: one for each name; `loss` is the only one, or
+                                      they are allocated */
     struct dibs__done *loss;
     struct caller caller; /* has its own guards */
     char name[];          /* read-only */
@@ -270,10 +268,10 @@ static void use_error(struct dibs__wanting *wanting, struct dibs__error *error)
     wanting->acquire.cancelled = atomic_load(&wanting->cancelled);
 }
 
-/* Whether what is under way is for several names at once. */
-static bool runs_several(const struct dibs__wanting *wanting)
+/* The acquire of a single name that is under way; NULL: what is under way is for several names at once. */
+static struct dibs__acquire *acquire_of(struct dibs__wanting *wanting)
 {
-    return wanting->several && !wanting->waits;
+    return wanting->several ? dibs__several_waits(wanting->several) : &wanting->acquire;
 }
 
 /* Whether the call stands in the line (workers.h), so that fair asks reach the store in the order of their begin. */
@@ -309,13 +307,26 @@ static bool rests_in_line(struct dibs__wanting *wanting)
     return dibs__core_now(wanting->core) < end && !atomic_load(&wanting->cancelled) && !atomic_load(config->closing);
 }
 
+/* Whether the next step sends an ask for which the call must have its place in the line. */
+static bool needs_line(struct dibs__wanting *wanting)
+{
+    const struct dibs__acquire *acquire = acquire_of(wanting);
+
+    if (!acquire)
+        return !wanting->has_begun;
+    return acquire->state == DIBS__ACQUIRE_ASKS &&
+           !acquire->lease->asker->attempt.in_store; /* in_store: it keeps its place */
+}
+
 /*
  * True: no later ask can overtake this one. If grants are confirmed,
  * each ask has a connection of its own, so only the reply shows that.
  */
 static bool is_sent(struct dibs__wanting *wanting)
 {
-    return !dibs__core_confirms(wanting->core) && dibs__acquire_is_sent(&wanting->acquire);
+    struct dibs__acquire *acquire = acquire_of(wanting);
+
+    return acquire && !dibs__core_confirms(wanting->core) && dibs__acquire_is_sent(acquire);
 }
 
 static void leave_line(struct dibs__wanting *wanting)
@@ -324,96 +335,39 @@ static void leave_line(struct dibs__wanting *wanting)
         dibs__workers_leave_line(wanting->core->workers, &wanting->job);
 }
 
-/* Starts to acquire the one name that a call for several names waits for. */
-static void acquire_one(struct dibs__wanting *wanting, struct dibs__error *error)
+static enum dibs__job_next step(struct dibs__wanting *wanting)
 {
-    dibs__several_acquire(wanting->several, &wanting->acquire, error);
-    wanting->waits = true;
-    use_error(wanting, error);
-    wanting->state = dibs__acquire_start(&wanting->acquire);
-}
-
-/* DIBS__JOB_GOES_ON: with the acquire of one name. */
-static enum dibs__job_next go_on_with_several(struct dibs__wanting *wanting, struct dibs__error *error)
-{
-    struct dibs__several *several = wanting->several;
-    enum dibs__several_next next;
-
-    if (!wanting->has_begun && rests_in_line(wanting))
-        return DIBS__JOB_RESTS;
-    wanting->has_begun = true;
-    if (wanting->waits)
-        dibs__several_acquired(several, &wanting->acquire);
-    wanting->waits = false;
-    several->cancelled = atomic_load(&wanting->cancelled);
-    do
-        next = dibs__several_go_on(several, &wanting->job.due);
-    while (next == DIBS__SEVERAL_ENDS && !conclude(wanting, several->error.status == DIBS_OK, &several->error));
-    if (next == DIBS__SEVERAL_ENDS)
-        return DIBS__JOB_ENDS;
-    if (next == DIBS__SEVERAL_RESTS)
-        return DIBS__JOB_RESTS;
-    wanting->asked = next == DIBS__SEVERAL_FINISHES;
-    if (wanting->asked) {
-        wanting->job.due = several->deadline;
-        return DIBS__JOB_FINISHES;
-    }
-    acquire_one(wanting, error);
-    return DIBS__JOB_GOES_ON;
-}
-
-/* Sends the ask as far as that is possible without waiting, unless the acquire ends before. */
-static void ask(struct dibs__wanting *wanting)
-{
-    struct dibs__acquire *acquire = &wanting->acquire;
-
-    wanting->state = dibs__acquire_ask(acquire);
-    wanting->asked = wanting->state == DIBS__ACQUIRE_ASKS;
-    wanting->job.due = wanting->asked ? acquire->lease->asker->ask.deadline : DIBS__NEVER;
-    if (wanting->asked && is_sent(wanting))
-        leave_line(wanting);
-}
-
-/* Goes on until the acquire waits, rests, has an ask under way or has ended. error: that of the acquire. */
-static enum dibs__job_next go_on(struct dibs__wanting *wanting, struct dibs__error *error)
-{
-    struct dibs__acquire *acquire = &wanting->acquire;
-    enum dibs__job_next next;
+    bool cancelled = atomic_load(&wanting->cancelled); /* perhaps while replicas were waited for */
 
     wanting->job.due = DIBS__NEVER;
-    for (;;) {
-        acquire->cancelled = atomic_load(&wanting->cancelled); /* perhaps while replicas were waited for */
-        switch (wanting->state) {
-        case DIBS__ACQUIRE_WAITS:
-            wanting->state = dibs__acquire_look(acquire);
-            wanting->job.due = acquire->waiter.deadline;
-            if (wanting->state == DIBS__ACQUIRE_WAITS)
-                return DIBS__JOB_RESTS;
-            wanting->job.due = DIBS__NEVER;
-            break;
-        case DIBS__ACQUIRE_RESTS:
-            wanting->state = dibs__acquire_rest(acquire, &wanting->job.due);
-            if (wanting->state == DIBS__ACQUIRE_RESTS)
-                return DIBS__JOB_RESTS;
-            break;
-        case DIBS__ACQUIRE_ASKS:
-            if (!acquire->lease->asker->attempt.in_store && rests_in_line(wanting)) /* in_store: it keeps its place */
-                return DIBS__JOB_RESTS;
-            ask(wanting);
-            if (wanting->asked)
-                return DIBS__JOB_FINISHES;
-            break;
-        case DIBS__ACQUIRE_ENDED:
-            if (!wanting->several) {
-                conclude(wanting, acquire->status == DIBS_OK, error);
-                return DIBS__JOB_ENDS;
-            }
-            next = go_on_with_several(wanting, error);
-            if (next != DIBS__JOB_GOES_ON)
-                return next;
-            break;
-        }
+    if (needs_line(wanting) && rests_in_line(wanting))
+        return DIBS__JOB_RESTS;
+    wanting->has_begun = true;
+    if (!wanting->several) {
+        wanting->acquire.cancelled = cancelled;
+        return dibs__acquire_go_on(&wanting->acquire, &wanting->job.due);
     }
+    wanting->several->cancelled = cancelled;
+    return dibs__several_go_on(wanting->several, &wanting->job.due);
+}
+
+/* Goes on until the call rests, has something under way that must be finished, or has ended. */
+static enum dibs__job_next go_on(struct dibs__wanting *wanting)
+{
+    const struct dibs__several *several = wanting->several;
+    enum dibs__job_next next;
+
+    do {
+        next = step(wanting);
+        dibs_status status = several ? several->error.status : wanting->acquire.status;
+        if (next == DIBS__JOB_ENDS &&
+            !conclude(wanting, status == DIBS_OK, several ? &several->error : wanting->acquire.error))
+            next = DIBS__JOB_GOES_ON;
+    } while (next == DIBS__JOB_GOES_ON);
+    wanting->asked = next == DIBS__JOB_FINISHES;
+    if (wanting->asked && is_sent(wanting))
+        leave_line(wanting);
+    return next;
 }
 
 static enum dibs__job_next begin_wanting(struct dibs__job *job)
@@ -424,15 +378,15 @@ static enum dibs__job_next begin_wanting(struct dibs__job *job)
     if (wanting->asked)
         return DIBS__JOB_FINISHES;
     use_error(wanting, &error);
-    return go_on(wanting, &error);
+    return go_on(wanting);
 }
 
 static enum dibs__awaited await_replies(struct dibs__wanting *wanting, const struct dibs__waiting *waiting)
 {
     if (dibs__core_confirms(wanting->core))
         return DIBS__NOT_AWAITED;
-    return runs_several(wanting) ? dibs__several_await(wanting->several, waiting)
-                                 : dibs__acquire_await(&wanting->acquire, waiting);
+    return wanting->several ? dibs__several_await(wanting->several, waiting)
+                            : dibs__acquire_await(&wanting->acquire, waiting);
 }
 
 static enum dibs__awaited await_wanting(struct dibs__job *job, int64_t until, struct dibs__wait *watch)
@@ -446,18 +400,19 @@ static enum dibs__awaited await_wanting(struct dibs__job *job, int64_t until, st
 static enum dibs__job_next finish_wanting(struct dibs__job *job)
 {
     struct dibs__wanting *wanting = wanting_of(job);
+    const struct dibs__acquire *acquire = acquire_of(wanting);
     struct dibs__error error = {.status = DIBS_OK};
 
     use_error(wanting, &error);
     wanting->asked = false;
-    if (runs_several(wanting))
+    if (wanting->several)
         dibs__several_finish(wanting->several);
     else
-        wanting->state = dibs__acquire_finish(&wanting->acquire);
+        dibs__acquire_finish(&wanting->acquire);
     /* With several names, only the replies to the tries say which one the call waits for (rule 69). */
-    if (!runs_several(wanting))
+    if (acquire)
         leave_line(wanting);
-    return go_on(wanting, &error);
+    return go_on(wanting);
 }
 
 static void wanting_ended(struct dibs__job *job)
@@ -485,7 +440,6 @@ struct dibs__wanting *dibs__wanting_new(dibs_task *task, struct dibs__visit *vis
     wanting->generation = dibs__fork_generation();
     wanting->task = task;
     wanting->core = visit->core;
-    wanting->state = DIBS__ACQUIRE_ENDED;
     dibs__wait_event_init(&wanting->wait_event);
     wanting->wait_event.tell = tell_wait_event;
     if (wish)
@@ -535,7 +489,7 @@ static enum dibs__job_next start(struct dibs__wanting *wanting, struct dibs__err
         return DIBS__JOB_ENDS;
     }
     if (!wanting->several)
-        wanting->state = dibs__acquire_start(&wanting->acquire);
+        dibs__acquire_start(&wanting->acquire);
     return DIBS__JOB_GOES_ON;
 }
 
@@ -564,7 +518,7 @@ static void drive(struct dibs__wanting *wanting, struct dibs__error *error)
     enum dibs__job_next next = start(wanting, error);
 
     if (next == DIBS__JOB_GOES_ON)
-        next = go_on(wanting, error);
+        next = go_on(wanting);
     if (next == DIBS__JOB_FINISHES)
         next = await_first_reply(wanting) ? finish_wanting(&wanting->job) : DIBS__JOB_GOES_ON;
     dibs__workers_settle(workers, &wanting->job, next);
@@ -615,8 +569,8 @@ static void start_begun(struct dibs__wanting *wanting)
     enum dibs__job_next next = start(wanting, &first);
     if (next == DIBS__JOB_GOES_ON)
         rests_in_line(wanting); /* takes its place now, in the order of the begins */
-    if (next == DIBS__JOB_GOES_ON && !wanting->several && wanting->state != DIBS__ACQUIRE_ASKS)
-        next = go_on(wanting, &first);
+    if (next == DIBS__JOB_GOES_ON && !wanting->several && wanting->acquire.state != DIBS__ACQUIRE_ASKS)
+        next = go_on(wanting);
     dibs__workers_settle(workers, &wanting->job, next);
 }
 

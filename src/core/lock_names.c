@@ -63,21 +63,11 @@ struct dibs__several *dibs__lock_names_prepare(dibs_runtime *runtime, struct dib
     return NULL;
 }
 
-static void wait_for_one(struct dibs__several *several)
-{
-    struct dibs__error error;
-    struct dibs__acquire acquire;
-
-    dibs__several_acquire(several, &acquire, &error);
-    dibs__acquire_run(&acquire);
-    dibs__several_acquired(several, &acquire);
-}
-
 /* The calling thread drives the call to its end. */
 static void drive(struct dibs__several *several)
 {
     struct dibs__wait_event wait_event;
-    enum dibs__several_next next;
+    enum dibs__job_next next;
     int64_t until;
 
     dibs__wait_event_init(&wait_event);
@@ -85,13 +75,11 @@ static void drive(struct dibs__several *several)
     do {
         dibs__wait_event_reset(&wait_event);
         next = dibs__several_go_on(several, &until);
-        if (next == DIBS__SEVERAL_FINISHES)
+        if (next == DIBS__JOB_FINISHES)
             dibs__several_finish(several);
-        else if (next == DIBS__SEVERAL_RESTS)
+        else if (next == DIBS__JOB_RESTS)
             dibs__wait_event_wait(&wait_event, several->core->config.clock, until);
-        else if (next == DIBS__SEVERAL_ACQUIRES)
-            wait_for_one(several);
-    } while (next != DIBS__SEVERAL_ENDS);
+    } while (next != DIBS__JOB_ENDS);
 }
 
 static dibs_status lock_in(struct dibs__visit *visit, dibs_runtime *runtime, const char *const *names, size_t count,

@@ -217,14 +217,18 @@ static void miss(struct dibs__several *several, struct dibs__several_name *name)
         several->missing = number;
 }
 
-/* Notes what has become of a try. */
-static void note(struct dibs__several *several, struct dibs__several_name *name, enum dibs__acquire_state state)
+/* Takes a try as far as possible without waiting, and notes what becomes of it. */
+static void go_on_trying(struct dibs__several *several, struct dibs__several_name *name)
 {
-    name->is_waiting = state == DIBS__ACQUIRE_WAITS;
-    if (state == DIBS__ACQUIRE_ASKS)
-        state = dibs__acquire_ask(&name->acquire);
-    name->is_asked = state == DIBS__ACQUIRE_ASKS;
-    if (state != DIBS__ACQUIRE_ENDED)
+    enum dibs__job_next next;
+    int64_t until;
+
+    do
+        next = dibs__acquire_go_on(&name->acquire, &until);
+    while (next == DIBS__JOB_GOES_ON);
+    name->is_waiting = next == DIBS__JOB_RESTS;
+    name->is_asked = next == DIBS__JOB_FINISHES;
+    if (next != DIBS__JOB_ENDS)
         return;
     if (name->acquire.status != DIBS_OK) {
         miss(several, name);
@@ -265,7 +269,8 @@ static void start_try(struct dibs__several *several, struct dibs__several_name *
     name->acquire.probes = several->wish.wait_ms != 0;
     name->acquire.never_rests = true;
     name->acquire.known = &name->known;
-    note(several, name, dibs__acquire_start(&name->acquire));
+    dibs__acquire_start(&name->acquire);
+    go_on_trying(several, name);
 }
 
 static void start_tries(struct dibs__several *several)
@@ -298,6 +303,23 @@ static unsigned to_ask_for(const struct dibs__several *several)
     return count;
 }
 
+/* Begins to wait for the missing name. */
+static void begin_wait(struct dibs__several *several)
+{
+    struct dibs__several_name *name = &several->names[several->missing];
+    struct dibs__acquire *acquire = &name->acquire;
+
+    several->state = DIBS__SEVERAL_WAITS;
+    dibs__acquire_init(acquire, several->core, name->name, name->size, &several->wish, several->wait_event,
+                       &several->scratch);
+    if (several->error.status == DIBS_UNAVAILABLE) /* the try of this name met an outage, which counts from then */
+        dibs__outage_budget_renew(&acquire->budget, several->tried_at);
+    acquire->wait_until = several->wait_until;
+    acquire->try_until = dibs__earlier(acquire->try_until, end_of_call(several));
+    acquire->known = &name->known;
+    dibs__acquire_start(acquire);
+}
+
 static void begin_round(struct dibs__several *several)
 {
     size_t left;
@@ -315,7 +337,7 @@ static void begin_round(struct dibs__several *several)
         fail_cancelled(several);
     } else if (to_ask_for(several) == 1) {
         several->missing = several->got;
-        several->state = DIBS__SEVERAL_WAITS;
+        begin_wait(several);
     } else {
         start_tries(several);
         several->state = DIBS__SEVERAL_TRIES;
@@ -335,7 +357,7 @@ static bool look_at_waiting(struct dibs__several *several, int64_t *until)
         if (!name->is_waiting)
             continue;
         name->acquire.cancelled = several->cancelled || several->wait_until != 0 || several->missing < several->end;
-        note(several, name, dibs__acquire_look(&name->acquire));
+        go_on_trying(several, name);
         any = any || name->is_waiting;
         if (name->is_waiting)
             *until = dibs__earlier(*until, name->acquire.waiter.deadline);
@@ -417,19 +439,54 @@ static void begin_back(struct dibs__several *several)
 
 /* ------------------------------------------------------------------------ steps */
 
-static enum dibs__several_next step(struct dibs__several *several, int64_t *until)
+/* The wait for the missing name has ended. */
+static void end_wait(struct dibs__several *several)
 {
+    struct dibs__several_name *name = &several->names[several->missing];
+
+    if (name->acquire.status != DIBS_OK) {
+        several->error = several->scratch;
+        dibs__several_explain(&several->error, name->name);
+        fail_unless_lost(several);
+        return;
+    }
+    name->lease = name->acquire.lease;
+    name->acquired_at = name->acquire.acquired_at;
+    several->got = several->missing + 1;
+    several->state = DIBS__SEVERAL_ROUND;
+    none_is_lost(several);
+}
+
+static enum dibs__job_next go_on_waiting(struct dibs__several *several, int64_t *until)
+{
+    struct dibs__several_name *name = &several->names[several->missing];
+    struct dibs__acquire *acquire = &name->acquire;
+    enum dibs__job_next next = DIBS__JOB_FINISHES;
+
+    acquire->cancelled = several->cancelled; /* perhaps while replicas were waited for */
+    if (several->wait_event->tell || acquire->state == DIBS__ACQUIRE_ENDED)
+        next = dibs__acquire_go_on(acquire, until);
+    name->is_asked = next == DIBS__JOB_FINISHES;
+    return next;
+}
+
+static enum dibs__job_next step(struct dibs__several *several, int64_t *until)
+{
+    enum dibs__job_next next;
+
     for (;;) {
         *until = DIBS__NEVER;
         switch (several->state) {
         case DIBS__SEVERAL_ROUND:
             begin_round(several);
+            if (several->state == DIBS__SEVERAL_WAITS)
+                return DIBS__JOB_GOES_ON;
             break;
         case DIBS__SEVERAL_TRIES:
             if (any_is_asked(several))
-                return DIBS__SEVERAL_FINISHES;
+                return DIBS__JOB_FINISHES;
             if (look_at_waiting(several, until))
-                return any_is_asked(several) ? DIBS__SEVERAL_FINISHES : DIBS__SEVERAL_RESTS;
+                return any_is_asked(several) ? DIBS__JOB_FINISHES : DIBS__JOB_RESTS;
             if (!any_is_asked(several))
                 end_round(several);
             break;
@@ -437,23 +494,32 @@ static enum dibs__several_next step(struct dibs__several *several, int64_t *unti
             if (!several->is_back)
                 begin_back(several);
             if (any_is_asked(several))
-                return DIBS__SEVERAL_FINISHES;
-            if (several->has_failed)
-                look_at_held(several);
-            several->state = several->has_failed ? DIBS__SEVERAL_ENDED : DIBS__SEVERAL_WAITS;
+                return DIBS__JOB_FINISHES;
+            if (!several->has_failed) {
+                begin_wait(several);
+                return DIBS__JOB_GOES_ON;
+            }
+            look_at_held(several);
+            several->state = DIBS__SEVERAL_ENDED;
             break;
         case DIBS__SEVERAL_WAITS:
-            return DIBS__SEVERAL_ACQUIRES;
+            next = go_on_waiting(several, until);
+            if (next != DIBS__JOB_ENDS)
+                return next;
+            end_wait(several);
+            break;
         case DIBS__SEVERAL_ENDED:
-            return DIBS__SEVERAL_ENDS;
+            return DIBS__JOB_ENDS;
         }
     }
 }
 
-enum dibs__several_next dibs__several_go_on(struct dibs__several *several, int64_t *until)
+enum dibs__job_next dibs__several_go_on(struct dibs__several *several, int64_t *until)
 {
-    enum dibs__several_next next = step(several, until);
+    enum dibs__job_next next = step(several, until);
 
+    if (next == DIBS__JOB_FINISHES && several->state != DIBS__SEVERAL_WAITS)
+        *until = several->deadline;
     if (several->got < several->count)
         atomic_store(&several->wanted, dibs__several_first_wanted(several));
     return next;
@@ -462,7 +528,7 @@ enum dibs__several_next dibs__several_go_on(struct dibs__several *several, int64
 static enum dibs__awaited await_name(const struct dibs__several *several, struct dibs__several_name *name,
                                      const struct dibs__waiting *waiting)
 {
-    if (several->state == DIBS__SEVERAL_TRIES)
+    if (several->state != DIBS__SEVERAL_BACK)
         return dibs__acquire_await(&name->acquire, waiting);
     return name->unlocking.prepared ? dibs__op_await(several->core->store, &name->unlocking.op, waiting)
                                     : DIBS__NOT_AWAITED;
@@ -479,49 +545,26 @@ enum dibs__awaited dibs__several_await(struct dibs__several *several, const stru
     return reply;
 }
 
+static void finish_name(struct dibs__several *several, struct dibs__several_name *name)
+{
+    if (several->state == DIBS__SEVERAL_BACK)
+        note_ended(several, name, dibs__release_finish(&name->unlocking, &several->scratch));
+    else if (several->state == DIBS__SEVERAL_WAITS && !several->wait_event->tell)
+        dibs__acquire_run(&name->acquire);
+    else
+        dibs__acquire_finish(&name->acquire);
+    if (several->state == DIBS__SEVERAL_TRIES)
+        go_on_trying(several, name);
+}
+
 void dibs__several_finish(struct dibs__several *several)
 {
     for (size_t i = 0; i < several->count; i++) {
-        struct dibs__several_name *name = &several->names[i];
-        if (!name->is_asked)
-            continue;
-        name->is_asked = false;
-        if (several->state == DIBS__SEVERAL_TRIES)
-            note(several, name, dibs__acquire_finish(&name->acquire));
-        else
-            note_ended(several, name, dibs__release_finish(&name->unlocking, &several->scratch));
+        bool is_asked = several->names[i].is_asked;
+        several->names[i].is_asked = false;
+        if (is_asked)
+            finish_name(several, &several->names[i]);
     }
-}
-
-void dibs__several_acquire(struct dibs__several *several, struct dibs__acquire *acquire, struct dibs__error *error)
-{
-    struct dibs__several_name *name = &several->names[several->missing];
-
-    DIBS__REQUIRE(several->state == DIBS__SEVERAL_WAITS);
-    dibs__acquire_init(acquire, several->core, name->name, name->size, &several->wish, several->wait_event, error);
-    if (several->error.status == DIBS_UNAVAILABLE) /* the try of this name met an outage, which counts from then */
-        dibs__outage_budget_renew(&acquire->budget, several->tried_at);
-    acquire->wait_until = several->wait_until;
-    acquire->try_until = dibs__earlier(acquire->try_until, end_of_call(several));
-    acquire->known = &name->known;
-}
-
-void dibs__several_acquired(struct dibs__several *several, const struct dibs__acquire *acquire)
-{
-    struct dibs__several_name *name = &several->names[several->missing];
-
-    DIBS__REQUIRE(several->state == DIBS__SEVERAL_WAITS);
-    if (acquire->status != DIBS_OK) {
-        several->error = *acquire->error;
-        dibs__several_explain(&several->error, name->name);
-        fail_unless_lost(several);
-        return;
-    }
-    name->lease = acquire->lease;
-    name->acquired_at = acquire->acquired_at;
-    several->got = several->missing + 1;
-    several->state = DIBS__SEVERAL_ROUND;
-    none_is_lost(several);
 }
 
 void dibs__several_undo(struct dibs__several *several)

@@ -24,7 +24,8 @@
  * | WAITS | the name is granted | ROUND |
  * | WAITS | the name is not granted | BACK, then ENDED |
  *
- * Only dibs__several_finish blocks, and dibs__several_await until the time that it is given.
+ * Only dibs__several_finish blocks, and dibs__several_await until the time that it is given. If the wait event has no
+ * `tell`, a thread waits with it, and dibs__several_finish waits for the single name until that is granted or fails.
  */
 #ifndef DIBS_CORE_SEVERAL_H
 #define DIBS_CORE_SEVERAL_H
@@ -56,14 +57,6 @@ enum dibs__several_state {
     DIBS__SEVERAL_BACK,
     DIBS__SEVERAL_WAITS,
     DIBS__SEVERAL_ENDED
-};
-
-/* What the caller must do before it calls dibs__several_go_on again. */
-enum dibs__several_next {
-    DIBS__SEVERAL_FINISHES, /* call dibs__several_finish; dibs__several_await says whether it will wait */
-    DIBS__SEVERAL_RESTS,    /* wait until the wait event is woken, at most until *until */
-    DIBS__SEVERAL_ACQUIRES, /* call dibs__several_acquire, drive that acquire, then call dibs__several_acquired */
-    DIBS__SEVERAL_ENDS      /* `error` says how; with DIBS_OK the call has a lease of each name */
 };
 
 /* Used by one thread at a time. */
@@ -105,13 +98,20 @@ const char *dibs__several_first_wanted(const struct dibs__several *several);
 /* Nothing may be under way. NULL is fine. */
 void dibs__several_free(struct dibs__several *several);
 
-enum dibs__several_next dibs__several_go_on(struct dibs__several *several, int64_t *until);
+/*
+ * To be called again and again. FINISHES: dibs__several_finish must be called, by *until; dibs__several_await, as
+ * dibs__op_await, says whether that call will wait. RESTS: until the wait event is woken, at most until *until. ENDS:
+ * `error` says how; with DIBS_OK the call has a lease of each name.
+ */
+enum dibs__job_next dibs__several_go_on(struct dibs__several *several, int64_t *until);
 enum dibs__awaited dibs__several_await(struct dibs__several *several, const struct dibs__waiting *waiting);
 void dibs__several_finish(struct dibs__several *several);
 
-/* Initialises *acquire for the name that the call waits for. error: as in struct dibs__acquire. */
-void dibs__several_acquire(struct dibs__several *several, struct dibs__acquire *acquire, struct dibs__error *error);
-void dibs__several_acquired(struct dibs__several *several, const struct dibs__acquire *acquire);
+/* The acquire of the name that the call waits for; NULL: it does not wait for a single name. */
+static inline struct dibs__acquire *dibs__several_waits(struct dibs__several *several)
+{
+    return several->state == DIBS__SEVERAL_WAITS ? &several->names[several->missing].acquire : NULL;
+}
 
 /* Has a call that ended with DIBS_OK give all its locks back. dibs__several_go_on must be called again. */
 void dibs__several_undo(struct dibs__several *several);
