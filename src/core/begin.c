@@ -191,11 +191,8 @@ static enum dibs__job_next begin_unlock_job(struct dibs__job *job)
     if (lease &&
         !dibs__release_lease(&unlock->unlocking, unlock->core, lease, dibs__core_now(unlock->core), &status, &error))
         return end_unlock(unlock, status, &error);
-    if (unlock->unlocking.prepared)
-        return DIBS__JOB_FINISHES;
-    if (!dibs__release_may_begin(&unlock->unlocking, 0))
+    if (!dibs__release_begin(&unlock->unlocking, 0))
         return rest(unlock);
-    dibs__release_begin(&unlock->unlocking);
     job->due = unlock->unlocking.op.deadline;
     return DIBS__JOB_FINISHES;
 }

@@ -143,8 +143,8 @@ static bool resize(struct dibs__holds *t, uint32_t cap)
     return true;
 }
 
-/* If there is no memory for the smaller table, the table stays as it is. */
-void dibs__holds_shrink(struct dibs__holds *t)
+/* Frees memory that the present holds do not need, unless there is none for the smaller table. */
+static void shrink(struct dibs__holds *t)
 {
     if (t->cap > FEW && t->count <= t->cap / 4)
         resize(t, t->count > 0 ? t->cap / 2 : FEW);
@@ -236,7 +236,7 @@ struct dibs__lease *dibs__holds_remove(struct dibs__holds *t, struct dibs__hold 
     }
     *hold = t->holds[last];
     t->count--;
-    dibs__holds_shrink(t);
+    shrink(t);
     return lease;
 }
 
@@ -298,7 +298,7 @@ void dibs__task_unref(dibs_task *task)
     if (atomic_fetch_sub_explicit(&task->references, 1, memory_order_acq_rel) > 1)
         return;
     DIBS__REQUIRE(task->holds.count == 0 && !atomic_load(&task->taken_losses));
-    dibs__holds_shrink(&task->holds);
+    shrink(&task->holds);
     free(task);
 }
 
@@ -419,7 +419,7 @@ static void thread_ends(void *unused)
     }
     while (own.count > 0)
         hooks.orphaned(dibs__holds_remove(&own, &own.holds[own.count - 1]));
-    dibs__holds_shrink(&own); /* frees what was reserved for an acquire that failed */
+    shrink(&own); /* frees what was reserved for an acquire that failed */
 }
 
 static void forget_in_child(void)

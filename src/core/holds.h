@@ -123,9 +123,6 @@ struct dibs__lease *dibs__holds_remove(struct dibs__holds *holds, struct dibs__h
 #define DIBS__HOLDS_ALL UINT32_MAX
 struct dibs__hold *dibs__holds_next(const struct dibs__holds *holds, uint64_t runtime, uint32_t *cursor);
 
-/* Frees memory that the present holds do not need. */
-void dibs__holds_shrink(struct dibs__holds *holds);
-
 /* --------------------------------------------------------------------------- tasks */
 
 /* A task of the runtime with that serial and count of completions. The caller has one reference. NULL: no memory. */

@@ -153,13 +153,8 @@ static void finish_begun(struct unlocking *call)
 {
     struct dibs__error error;
 
-    for (size_t i = 0; i < call->count; i++) {
-        struct dibs__unlocking *unlocking = &call->begun[i].unlocking;
-        if (unlocking->prepared)
-            continue;
-        dibs__release_may_begin(unlocking, DIBS__NEVER);
-        dibs__release_begin(unlocking);
-    }
+    for (size_t i = 0; i < call->count; i++)
+        dibs__release_begin(&call->begun[i].unlocking, DIBS__NEVER);
     for (size_t i = 0; i < call->count; i++) {
         struct one_release *release = &call->begun[i];
         dibs_status status = dibs__release_finish(&release->unlocking, &error);
@@ -184,8 +179,7 @@ static dibs_status begin_release(struct unlocking *call, size_t number, struct d
     if (!dibs__release_lease(&release->unlocking, call->core, dibs__holds_remove(holds, hold), now, &status, error))
         return status;
     call->count++;
-    if (dibs__release_may_begin(&release->unlocking, 0))
-        dibs__release_begin(&release->unlocking);
+    dibs__release_begin(&release->unlocking, 0);
     return DIBS_OK;
 }
 

@@ -112,7 +112,8 @@ bool dibs__release_lease(struct dibs__unlocking *unlocking, struct dibs__core *c
     return false;
 }
 
-bool dibs__release_may_begin(struct dibs__unlocking *unlocking, int64_t until)
+/* Whether the release can be sent now. Waits for that until that time, but no longer than the release may wait. */
+static bool may_begin(struct dibs__unlocking *unlocking, int64_t until)
 {
     struct dibs__core *core = unlocking->core;
     int64_t limit = dibs__earlier(unlocking->op.deadline, unlocking->settle_until);
@@ -146,12 +147,17 @@ static void prepare(struct dibs__unlocking *unlocking)
     unlocking->prepared = true;
 }
 
-void dibs__release_begin(struct dibs__unlocking *unlocking)
+bool dibs__release_begin(struct dibs__unlocking *unlocking, int64_t until)
 {
     struct dibs__store *store = unlocking->core->store;
 
+    if (unlocking->prepared)
+        return true;
+    if (!may_begin(unlocking, until))
+        return false;
     prepare(unlocking);
     store->ops->begin(store, &unlocking->op);
+    return true;
 }
 
 dibs_status dibs__release_finish(struct dibs__unlocking *unlocking, struct dibs__error *error)
@@ -160,7 +166,7 @@ dibs_status dibs__release_finish(struct dibs__unlocking *unlocking, struct dibs_
     struct dibs__lease *lease = unlocking->lease;
 
     if (!unlocking->prepared) {
-        dibs__release_may_begin(unlocking, DIBS__NEVER);
+        may_begin(unlocking, DIBS__NEVER);
         prepare(unlocking);
     }
     dibs_status status = core->store->ops->finish(core->store, &unlocking->op, error);

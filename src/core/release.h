@@ -36,11 +36,11 @@ struct dibs__unlocking {
 bool dibs__release_lease(struct dibs__unlocking *unlocking, struct dibs__core *core, struct dibs__lease *lease,
                          int64_t now, dibs_status *status, struct dibs__error *error);
 
-/* Whether the release can be sent now. Waits for that until that time, but no longer than the release may wait. */
-bool dibs__release_may_begin(struct dibs__unlocking *unlocking, int64_t until);
-
-/* Once dibs__release_may_begin was called: sends what can be sent without waiting. */
-void dibs__release_begin(struct dibs__unlocking *unlocking);
+/*
+ * Waits until the release can be sent, but not after that time, nor longer than the release may wait. Then sends what
+ * can be sent without waiting, unless that was done before. False: it can't be sent yet.
+ */
+bool dibs__release_begin(struct dibs__unlocking *unlocking, int64_t until);
 
 /* Does what is left, and waits for the store. */
 dibs_status dibs__release_finish(struct dibs__unlocking *unlocking, struct dibs__error *error);

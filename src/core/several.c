@@ -408,8 +408,7 @@ static void begin_release(struct dibs__several *several, struct dibs__several_na
         return;
     }
     name->unlocking.op.deadline = several->deadline;
-    if (dibs__release_may_begin(&name->unlocking, 0))
-        dibs__release_begin(&name->unlocking);
+    dibs__release_begin(&name->unlocking, 0);
 }
 
 /*
