@@ -97,7 +97,7 @@ static void on_reachable(void *context, bool up, const char *detail)
                       up ? "%s answers again" : "%s", detail);
 }
 
-/* ---------------------------------------------------- for the scheduler, the workers */
+/* ---------------------------------------------------- for the scheduler */
 
 static size_t interest(void *context, struct pollfd *fds, int64_t *deadline)
 {
@@ -122,12 +122,6 @@ static size_t pending(void *context)
     const struct dibs__core *core = context;
 
     return (size_t)atomic_load(&core->counters.unconfirmed);
-}
-
-/* The gather callback of the workers. */
-static void gather(void *context, bool on)
-{
-    dibs__core_gather(context, on);
 }
 
 /* --------------------------------------------------- what the renewals tell */
@@ -188,6 +182,7 @@ static struct dibs__renewals *make_renewals(struct dibs__core *core)
 {
     return dibs__renewals_new(&(struct dibs__renewal_config){
         .clock = core->config.clock,
+        .store = core->store,
         .scheduler = core->scheduler,
         .events = core->events,
         .renew_ms = core->config.settings->renew_ms,
@@ -250,16 +245,15 @@ static dibs_status make_parts(struct dibs__core *core, struct dibs__error *error
 
     if (!name_core(core) || !(core->metrics = dibs__metrics_new()) ||
         !(core->scheduler = dibs__scheduler_new(config->clock)) ||
-        !(core->workers = dibs__workers_new(config->clock, gather, core)) ||
         !(core->cells = dibs__cells_new(config->clock, config->closing, config->settings->handoff_ms)) ||
         (config->settings->on_event &&
-         !(core->events = dibs__events_new(call_back, core, &core->stats.events_dropped))) ||
-        !(core->renewals = make_renewals(core)))
+         !(core->events = dibs__events_new(call_back, core, &core->stats.events_dropped))))
         return no_memory(error);
     if (open_store(core, error) != DIBS_OK)
         return error->status;
-    dibs__renewals_set_store(core->renewals, core->store);
-    return dibs__keeper_begin(core) ? DIBS_OK : no_memory(error);
+    bool made = (core->workers = dibs__workers_new(config->clock, core->store)) &&
+                (core->renewals = make_renewals(core)) && dibs__keeper_begin(core);
+    return made ? DIBS_OK : no_memory(error);
 }
 
 /* The scheduler's thread is started while the server answers the first connection. */

@@ -72,13 +72,6 @@ void dibs__core_give_back(struct dibs__core *core, struct dibs__lease *lease);
  */
 void dibs__core_lost(struct dibs__core *core, struct dibs__lease *lease, bool gone, const char *why);
 
-/* What the calling thread begins between on and off goes out together, as with gather of the store. */
-static inline void dibs__core_gather(struct dibs__core *core, bool on)
-{
-    if (core->store->ops->gather)
-        core->store->ops->gather(core->store, on);
-}
-
 /* Whether grants have to reach replicas or the disk, which is awaited after the reply, on a connection for each ask. */
 static inline bool dibs__core_confirms(const struct dibs__core *core)
 {

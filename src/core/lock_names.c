@@ -236,7 +236,7 @@ static void unlock_in(struct unlocking *call, size_t count)
     call->room = all ? count : 1;
     find_repeated(call->runtime, call->names, count, repeated);
     if (all) /* they go out together */
-        dibs__core_gather(call->core, true);
+        dibs__store_gather(call->core->store, true);
     for (size_t i = 0; i < count; i++) {
         if (repeated[i])
             continue;
@@ -244,7 +244,7 @@ static void unlock_in(struct unlocking *call, size_t count)
         note(call, i, status, &error);
     }
     if (all)
-        dibs__core_gather(call->core, false);
+        dibs__store_gather(call->core->store, false);
     finish_begun(call);
     free(all);
 }

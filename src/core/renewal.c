@@ -32,7 +32,6 @@ enum watching {
 
 struct dibs__renewals {
     struct dibs__renewal_config config; /* read-only */
-    struct dibs__store *store;          /* read-only after the scheduler was started */
     struct dibs__mutex mutex;
     struct dibs__due due DIBS__GUARDED_BY(dibs__renewals_mutex); /* the leases that are kept alive, with a reference */
     struct dibs__error last_failure DIBS__GUARDED_BY(dibs__renewals_mutex); /* the last failure of a renewal */
@@ -71,7 +70,7 @@ static void unpace(struct dibs__renewals *r, struct dibs__lease *lease) DIBS__RE
 /* When the store should begin to watch the lock of a lease that was granted at that time; DIBS__NEVER: never. */
 static int64_t first_watch(const struct dibs__renewals *r, int64_t granted_at) DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    if (r->watching == WATCHING_OFF || !r->store->watches)
+    if (r->watching == WATCHING_OFF || !r->config.store->watches)
         return DIBS__NEVER;
     return ((granted_at + WATCH_AGE) / WATCH_GRID + 1) * WATCH_GRID;
 }
@@ -126,7 +125,7 @@ static void check_server(struct dibs__renewals *r, struct dibs__lease *lease, in
     DIBS__REQUIRES(dibs__renewals_mutex)
 {
     (void)now;
-    if (r->store->ops->is_unconfirmed(r->store, &lease->renewal_state.store_state))
+    if (r->config.store->ops->is_unconfirmed(r->config.store, &lease->renewal_state.store_state))
         dibs__renewal_state_doubt(lease);
 }
 
@@ -536,9 +535,9 @@ static void carry_out(struct dibs__renewals *r, struct round *round)
         dibs__lease_unref(notice->lease);
     }
     if (round->sent)
-        r->store->ops->renew(r->store, &round->sent->batch);
+        r->config.store->ops->renew(r->config.store, &round->sent->batch);
     if (round->watch)
-        r->store->ops->renew(r->store, &round->watch->batch);
+        r->config.store->ops->renew(r->config.store, &round->watch->batch);
 }
 
 int64_t dibs__renewals_due(struct dibs__renewals *r)
@@ -660,12 +659,6 @@ no_mutex:
 no_cond:
     free(r);
     return NULL;
-}
-
-void dibs__renewals_set_store(struct dibs__renewals *r, struct dibs__store *store)
-{
-    DIBS__REQUIRE(!r->store && store);
-    r->store = store;
 }
 
 void dibs__renewals_free(struct dibs__renewals *r)

@@ -14,6 +14,7 @@
 
 struct dibs__renewal_config {
     const struct dibs__clock *clock;
+    struct dibs__store *store;         /* renewals are sent to it */
     struct dibs__scheduler *scheduler; /* the one that polls the renewals */
     struct dibs__events *events;       /* as of a core */
     uint32_t renew_ms;                 /* 0: a third of the lease */
@@ -42,9 +43,6 @@ struct dibs__renewals;
 /* NULL: no memory. */
 struct dibs__renewals *dibs__renewals_new(const struct dibs__renewal_config *config);
 void dibs__renewals_free(struct dibs__renewals *renewals); /* scheduler stopped, store closed; NULL is fine */
-
-/* Sets the store to which renewals are sent. Must be called before the scheduler is started. */
-void dibs__renewals_set_store(struct dibs__renewals *renewals, struct dibs__store *store);
 
 /* The scheduler's: when dibs__renewals_attend must be called at the latest, which does what is due. */
 int64_t dibs__renewals_due(struct dibs__renewals *renewals);

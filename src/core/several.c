@@ -277,11 +277,11 @@ static void start_tries(struct dibs__several *several)
 {
     several->tried_at = dibs__core_now(several->core);
     several->deadline = deadline_within(several, end_of_call(several));
-    dibs__core_gather(several->core, true);
+    dibs__store_gather(several->core->store, true);
     for (size_t i = several->got; i < several->end; i++)
         if (!several->names[i].held)
             start_try(several, &several->names[i]);
-    dibs__core_gather(several->core, false);
+    dibs__store_gather(several->core->store, false);
 }
 
 static bool any_is_asked(const struct dibs__several *several)
@@ -422,7 +422,7 @@ static void begin_back(struct dibs__several *several)
 
     several->is_back = true;
     several->deadline = deadline_within(several, end_of_call(several));
-    dibs__core_gather(several->core, true);
+    dibs__store_gather(several->core->store, true);
     for (size_t i = several->missing; i < several->count; i++) {
         struct dibs__several_name *name = &several->names[i];
         if (name->lease && !waits) {
@@ -433,7 +433,7 @@ static void begin_back(struct dibs__several *several)
             begin_release(several, name);
         }
     }
-    dibs__core_gather(several->core, false);
+    dibs__store_gather(several->core->store, false);
 }
 
 /* ------------------------------------------------------------------------ steps */

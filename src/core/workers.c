@@ -24,9 +24,8 @@
 #define HASTE_MS 50  /* after replies that did not come so soon, none are waited for during this time */
 
 struct dibs__workers {
-    const struct dibs__clock *clock;        /* read-only */
-    void (*gather)(void *context, bool on); /* read-only */
-    void *context;                          /* read-only; the argument of gather */
+    const struct dibs__clock *clock; /* read-only */
+    struct dibs__store *store;       /* read-only */
     struct dibs__mutex mutex;
     pthread_cond_t work;                                               /* waited on with mutex */
     struct dibs__job *ready DIBS__GUARDED_BY(dibs__workers_mutex);     /* list, first come, first served */
@@ -332,7 +331,7 @@ static void put_off(struct dibs__workers *w, struct dibs__job *job, int64_t sent
 /* Begins the jobs of the batch one by one. `asked` gets those that must be finished, with all sent that can be. */
 static void begin_batch(struct dibs__workers *w, struct dibs__job **batch, struct dibs__job **asked)
 {
-    w->gather(w->context, true);
+    dibs__store_gather(w->store, true);
     for (struct dibs__job *job; (job = take_first(batch));) {
         dibs__wait_end(&job->wait);
         enum dibs__job_next result = job->ops->begin(job);
@@ -341,7 +340,7 @@ static void begin_batch(struct dibs__workers *w, struct dibs__job **batch, struc
         else
             dibs__workers_settle(w, job, result);
     }
-    w->gather(w->context, false);
+    dibs__store_gather(w->store, false);
     end_beginning(w);
 }
 
@@ -542,16 +541,15 @@ void dibs__workers_wake(struct dibs__workers *w)
 
 /* --------------------------------------------------------------------- lifecycle */
 
-struct dibs__workers *dibs__workers_new(const struct dibs__clock *clock, void (*gather)(void *context, bool on),
-                                        void *context) DIBS__UNANALYSED /* nobody else knows it yet */
+struct dibs__workers *dibs__workers_new(const struct dibs__clock *clock,
+                                        struct dibs__store *store) DIBS__UNANALYSED /* nobody else knows it yet */
 {
     struct dibs__workers *w = calloc(1, sizeof *w);
 
     if (!w)
         return NULL;
     w->clock = clock;
-    w->gather = gather;
-    w->context = context;
+    w->store = store;
     if (dibs__cond_init(&w->work) != 0)
         goto no_cond;
     if (dibs__mutex_init(&w->mutex) != 0)

@@ -70,9 +70,8 @@ struct dibs__job {
 
 struct dibs__workers;
 
-/* Calls gather(context, true) before jobs are begun, and gather(context, false) after that. NULL: no memory. */
-struct dibs__workers *dibs__workers_new(const struct dibs__clock *clock, void (*gather)(void *context, bool on),
-                                        void *context);
+/* store: what jobs begin there goes out together. NULL: no memory. */
+struct dibs__workers *dibs__workers_new(const struct dibs__clock *clock, struct dibs__store *store);
 void dibs__workers_stop(struct dibs__workers *workers); /* waits until all jobs have ended, then ends the threads */
 void dibs__workers_free(struct dibs__workers *workers); /* must have been stopped; NULL is fine */
 

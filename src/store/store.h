@@ -602,6 +602,13 @@ static inline dibs_status dibs__rows_finish(struct dibs__store *store, struct di
     return store->ops->rows[op->kind].finish(store, op, error);
 }
 
+/* What the calling thread begins between on and off goes out together (gather). */
+static inline void dibs__store_gather(struct dibs__store *store, bool on)
+{
+    if (store->ops->gather)
+        store->ops->gather(store, on);
+}
+
 /* clock: the one given at the opening. */
 static inline void dibs__store_listen(struct dibs__store *store, const struct dibs__clock *clock, const char *name,
                                       struct dibs__wait_event *wait_event, int64_t until)

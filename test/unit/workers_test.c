@@ -128,16 +128,19 @@ static void expect_ended(struct work *w)
 /* A thread that has begun its batch stands still before it lets others begin jobs; its own may have ended by then. */
 static atomic_bool stands_still;
 
-static void gather(void *context, bool on)
+static void gather(struct dibs__store *store, bool on)
 {
     if (!on && atomic_load(&stands_still))
         pause_ms(3);
 }
 
+static const struct dibs__store_ops store_ops = {.gather = gather};
+static struct dibs__store store = {.ops = &store_ops};
+
 static int setup(void **state)
 {
     atomic_store(&stands_still, false);
-    *state = dibs__workers_new(&dibs__system_clock, gather, NULL);
+    *state = dibs__workers_new(&dibs__system_clock, &store);
     assert_true(*state != NULL);
     return 0;
 }
@@ -417,7 +420,7 @@ TEST(a_worker_that_looks_as_its_time_comes_forgets_no_job)
 
         moved_clock_init(&clock);
         clock.clock.now = now_before_a_second_passes;
-        struct dibs__workers *workers = dibs__workers_new(&clock.clock, gather, NULL);
+        struct dibs__workers *workers = dibs__workers_new(&clock.clock, &store);
         assert_true(workers != NULL);
         dibs__wait_event_init(&wait_event);
         setup_work(&held_up, workers, DIBS__JOB_FINISHES);
@@ -630,7 +633,7 @@ static void setup_moved_clock(void **state, struct moved_clock *clock)
 {
     teardown(state);
     moved_clock_init(clock);
-    *state = dibs__workers_new(&clock->clock, gather, NULL);
+    *state = dibs__workers_new(&clock->clock, &store);
     assert_non_null(*state);
 }
 
@@ -865,7 +868,7 @@ static bool has_started_late(void *arg)
 
 TEST_WITH(the_end_comes_after_a_thread_that_is_being_started, NULL, NULL, void *none)
 {
-    struct dibs__workers *workers = dibs__workers_new(&dibs__system_clock, gather, NULL);
+    struct dibs__workers *workers = dibs__workers_new(&dibs__system_clock, &store);
     struct work slow;
 
     setup_work(&slow, workers, DIBS__JOB_FINISHES); /* starts the first thread, which leaves the job to a second one */
