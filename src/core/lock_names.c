@@ -132,9 +132,8 @@ struct unlocking {
     dibs_runtime *runtime;
     struct dibs__core *core; /* NULL: the runtime is closed, or belongs to the parent of this forked child */
     const char *const *names;
-    struct one_release *begun; /* room for `room` */
-    struct one_release one;    /* used if there is no memory for more */
-    size_t count, room;        /* of `begun` */
+    struct one_release *begun; /* room for all; NULL: there is no memory for that, or no core */
+    size_t count;              /* of `begun` */
     size_t failed;             /* number of the first name that failed, whose error is kept; SIZE_MAX: none did */
     struct dibs__error *error;
 };
@@ -160,7 +159,6 @@ static void finish_begun(struct unlocking *call)
         dibs_status status = dibs__release_finish(&release->unlocking, &error);
         note(call, release->number, status, &error);
     }
-    call->count = 0;
 }
 
 /* The last unlock of a hold: begins the release, if that can be sent now. */
@@ -168,11 +166,9 @@ static dibs_status begin_release(struct unlocking *call, size_t number, struct d
                                  struct dibs__error *error)
 {
     struct dibs__holds *holds = dibs__holds_here(call->runtime->serial);
+    struct one_release *release = &call->begun[call->count];
     dibs_status status;
 
-    if (call->count == call->room)
-        finish_begun(call);
-    struct one_release *release = &call->begun[call->count];
     release->number = number;
     int64_t now = dibs__core_now(call->core);
     dibs__metrics_count(hold->lease->group, DIBS__METRICS_HOLD, now - hold->since);
@@ -194,7 +190,7 @@ static dibs_status give_up(struct unlocking *call, size_t number, struct dibs__e
         return dibs__unlock(runtime, name, size, error);
     if (!call->core)
         return dibs__lock_forget(dibs__holds_remove(dibs__holds_here(runtime->serial), hold), error);
-    return begin_release(call, number, hold, error);
+    return call->begun ? begin_release(call, number, hold, error) : dibs__release(call->core, hold, error);
 }
 
 static bool is_among(const char *name, const char *const *names, size_t count)
@@ -225,17 +221,15 @@ static void find_repeated(const dibs_runtime *runtime, const char *const *names,
     }
 }
 
-/* If there is no memory for more than one release, they are made one after the other. */
+/* If there is no memory for all releases, they are made one after the other. */
 static void unlock_in(struct unlocking *call, size_t count)
 {
-    struct one_release *all = call->core ? malloc(count * sizeof *all) : NULL;
     bool repeated[DIBS_NAMES_MAX];
     struct dibs__error error;
 
-    call->begun = all ? all : &call->one;
-    call->room = all ? count : 1;
+    call->begun = call->core ? malloc(count * sizeof *call->begun) : NULL;
     find_repeated(call->runtime, call->names, count, repeated);
-    if (all) /* they go out together */
+    if (call->begun) /* they go out together */
         dibs__store_gather(call->core->store, true);
     for (size_t i = 0; i < count; i++) {
         if (repeated[i])
@@ -243,10 +237,10 @@ static void unlock_in(struct unlocking *call, size_t count)
         dibs_status status = give_up(call, i, &error);
         note(call, i, status, &error);
     }
-    if (all)
+    if (call->begun)
         dibs__store_gather(call->core->store, false);
     finish_begun(call);
-    free(all);
+    free(call->begun);
 }
 
 dibs_status dibs__unlock_names(dibs_runtime *runtime, const char *const *names, size_t count, struct dibs__error *error)
