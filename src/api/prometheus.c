@@ -1,5 +1,5 @@
 /*
- * dibs_stats_write_prometheus. Numbers are written as integers and decimal
+ * The statistics of a runtime, as a struct and as text for Prometheus. In the text, numbers are integers and decimal
  * digits: printf's %g would use the decimal point of the locale.
  */
 #include "dibs_metrics.h"
@@ -191,6 +191,16 @@ static void write_each_group(dibs_runtime *rt, FILE *out)
         for (unsigned cursor = 0; dibs__stats_next_group(rt, &cursor, &group);)
             write_histogram(out, families[kind].grouped, &group, &group.histograms[kind]);
     }
+}
+
+void dibs_stats_get(dibs_runtime *rt, dibs_stats *out)
+{
+    struct dibs__error error;
+
+    if (rt && out)
+        dibs__stats_get(rt, out, &error);
+    else if (out)
+        memset(out, 0, sizeof *out);
 }
 
 dibs_status dibs_stats_write_prometheus(dibs_runtime *rt, FILE *out)
