@@ -351,23 +351,29 @@ static enum dibs__job_next step(struct dibs__wanting *wanting)
     return dibs__several_go_on(wanting->several, &wanting->job.due);
 }
 
+/* The call has come to its end. False: as give_back. */
+static bool end_call(struct dibs__wanting *wanting)
+{
+    const struct dibs__several *several = wanting->several;
+
+    return several ? conclude(wanting, several->error.status == DIBS_OK, &several->error)
+                   : conclude(wanting, wanting->acquire.status == DIBS_OK, wanting->acquire.error);
+}
+
 /* Goes on until the call rests, has something under way that must be finished, or has ended. */
 static enum dibs__job_next go_on(struct dibs__wanting *wanting)
 {
-    const struct dibs__several *several = wanting->several;
-    enum dibs__job_next next;
-
-    do {
-        next = step(wanting);
-        dibs_status status = several ? several->error.status : wanting->acquire.status;
-        if (next == DIBS__JOB_ENDS &&
-            !conclude(wanting, status == DIBS_OK, several ? &several->error : wanting->acquire.error))
-            next = DIBS__JOB_GOES_ON;
-    } while (next == DIBS__JOB_GOES_ON);
-    wanting->asked = next == DIBS__JOB_FINISHES;
-    if (wanting->asked && is_sent(wanting))
-        leave_line(wanting);
-    return next;
+    for (;;) {
+        enum dibs__job_next next = step(wanting);
+        if (next == DIBS__JOB_RESTS || (next == DIBS__JOB_ENDS && end_call(wanting)))
+            return next;
+        if (next != DIBS__JOB_FINISHES)
+            continue;
+        wanting->asked = true;
+        if (is_sent(wanting))
+            leave_line(wanting);
+        return next;
+    }
 }
 
 static enum dibs__job_next begin_wanting(struct dibs__job *job)
