@@ -36,17 +36,14 @@ TEST_ON(a_grant_is_heard_soon_after_a_thread_blocked, fixture *f)
     int early = 0;
 
     fixture_open(f, LONG_LEASE_MS);
-    dibs_runtime *holder = open_runtime(f->server, LONG_LEASE_MS);
-    dibs_task *task = task_of_runtime(f->rt);
-    dibs_queue *queue = queue_new();
+    dibs_runtime *holder = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
+    dibs_task *task = test_task(task_of_runtime(f->rt));
+    dibs_queue *queue = test_queue(queue_new());
 
     assert_status(DIBS_OK, dibs_lock(holder, "b"));
     for (int i = 0; i < ROUNDS && early < EARLY_ROUNDS; i++)
         early += is_grant_early_after_a_blocked_call(f, holder, task, queue);
     assert_that(early == EARLY_ROUNDS, "%d of %d grants arrived within %d ms", early, ROUNDS, EARLY_MS);
-    dibs_task_free(task);
-    dibs_queue_free(queue);
-    dibs_close(holder);
 }
 
 TESTS(fixture_setup, fixture_teardown)

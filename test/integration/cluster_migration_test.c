@@ -144,7 +144,6 @@ TEST_ON(an_acquire_waits_for_a_lock_in_two_parts, struct scene *s)
     assert_true(has_lock(m.to, m.name));
     cluster_close_slot(s->c, m.slot, m.to);
     assert_status(DIBS_OK, actor_unlock(a, s->rt, m.name));
-    actor_end(a);
 }
 
 TEST_ON(a_release_waits_for_a_lock_in_two_parts, struct scene *s)
@@ -162,7 +161,6 @@ TEST_ON(a_release_waits_for_a_lock_in_two_parts, struct scene *s)
     assert_status(DIBS_OK, actor_result(a));
     assert_false(has_lock(m.to, m.name));
     cluster_close_slot(s->c, m.slot, m.to);
-    actor_end(a);
 }
 
 static bool has_no_lock(void *moving)
@@ -198,8 +196,6 @@ TEST_ON(a_release_that_a_migration_cuts_short_is_no_loss, struct scene *s)
     assert_status(DIBS_OK, actor_result(a));
     assert_status(DIBS_OK, actor_result(b));
     assert_status(DIBS_OK, actor_unlock(b, s->rt, m.name));
-    actor_end(b);
-    actor_end(a);
 }
 
 /* After outage_ms it is given up. */
@@ -286,8 +282,6 @@ TEST_ON(an_ask_in_doubt_moves_with_its_slot, struct scene *s)
     assert_string_not_equal(before, after);
     assert_status(DIBS_OK, actor_unlock(a, s->rt, m.name));
     server_do(m.from, "CONFIG SET maxclients 10000");
-    actor_end(hasty);
-    actor_end(a);
 }
 
 /* --------------------------------------------------------------------- retractions */
@@ -466,7 +460,6 @@ TEST_ON(a_new_sharer_waits_until_the_sharers_have_moved, struct scene *s)
     assert_status(DIBS_OK, actor_hold(reader, s->rt, m.name, &hold));
     assert_true(hold.fence > fence);
     assert_status(DIBS_OK, actor_unlock(reader, s->rt, m.name));
-    actor_end(reader);
 }
 
 struct forgetting {
@@ -502,7 +495,6 @@ TEST_ON(a_lock_is_forgotten_with_the_sharers_that_have_not_moved, struct scene *
     assert_status(DIBS_OK, call.status);
     cluster_close_slot(s->c, m.slot, m.to);
     assert_int_equal(server_integer(m.to, "EXISTS dibs:fence:{lock:%s} dibs:share:{lock:%s}", m.name, m.name), 0);
-    actor_end(a);
 }
 
 /* The lock was never shared, but neither node can know that before the slot has moved. */
@@ -525,8 +517,6 @@ TEST_ON(a_lock_is_released_to_a_reader_when_its_slot_has_moved, struct scene *s)
     assert_status(DIBS_OK, actor_result(holder));
     assert_status(DIBS_OK, actor_result(reader));
     assert_status(DIBS_OK, actor_unlock(reader, s->rt, m.name));
-    actor_end(holder);
-    actor_end(reader);
 }
 
 /* The same, but the migration is given up. */
@@ -562,7 +552,7 @@ TEST_ON(a_slot_moves_while_its_lock_is_waited_for, struct scene *s)
 
     open_on_cluster(s, LONG_LEASE_MS);
     struct moving m = name_at(s, 1);
-    dibs_runtime *holder = open_url(s->c->url, &(dibs_config){.lease_ms = LONG_LEASE_MS});
+    dibs_runtime *holder = test_runtime(open_url(s->c->url, &(dibs_config){.lease_ms = LONG_LEASE_MS}));
     assert_status(DIBS_OK, dibs_lock(holder, m.name));
     uint64_t fence = fence_of(holder, m.name);
     actor_begin_lock(a, s->rt, m.name, LIMIT_MS);
@@ -574,8 +564,6 @@ TEST_ON(a_slot_moves_while_its_lock_is_waited_for, struct scene *s)
     assert_status(DIBS_OK, actor_hold(a, s->rt, m.name, &hold));
     assert_true(hold.fence > fence);
     assert_status(DIBS_OK, actor_unlock(a, s->rt, m.name));
-    dibs_close(holder);
-    actor_end(a);
 }
 
 #define THREADS 4

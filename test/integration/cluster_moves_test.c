@@ -112,7 +112,6 @@ TEST_ON(a_release_asks_for_the_next_waiter_as_well, struct scene *s)
         assert_status(DIBS_OK, actor_unlock(other, s->rt, name));
         assert_false(has_lock(moved ? to : from, name));
     }
-    actor_end(other);
 }
 
 TEST_ON(a_lock_that_is_held_moves_with_its_slot, struct scene *s)

@@ -54,7 +54,7 @@ TEST_ON(a_silent_first_node_does_not_fail_open, struct scene *s)
 
 TEST_ON(open_fails_where_no_node_answers, struct scene *s)
 {
-    server *alone = server_start(&(server_options){.tcp = true});
+    server *alone = test_server(server_start(&(server_options){.tcp = true}));
     dibs_runtime *rt = NULL;
     char url[100];
 
@@ -70,7 +70,6 @@ TEST_ON(open_fails_where_no_node_answers, struct scene *s)
         assert_status(DIBS_STORE_ERROR, open_status(url, NULL, &rt));
         assert_non_null(strstr(dibs_last_error(), "not part of a cluster"));
     }
-    server_stop(alone);
 }
 
 /* Each slot is a range of its own. */
@@ -102,7 +101,7 @@ TEST(a_map_in_as_many_pieces_as_there_are_slots_is_read)
 /* It is a cluster of its own, without slots. */
 TEST_ON(a_first_node_that_has_left_is_passed_over, struct scene *s)
 {
-    server *left = server_start(&(server_options){.tcp = true, .config = "cluster-enabled yes"});
+    server *left = test_server(server_start(&(server_options){.tcp = true, .config = "cluster-enabled yes"}));
     dibs_runtime *rt = NULL;
     char url[200];
 
@@ -114,7 +113,6 @@ TEST_ON(a_first_node_that_has_left_is_passed_over, struct scene *s)
     const char *name = new_name(s, s->c->nodes[2]);
     assert_status(DIBS_OK, dibs_lock(s->rt, name));
     assert_status(DIBS_OK, dibs_unlock(s->rt, name));
-    server_stop(left);
 }
 
 static bool is_locked_at_last(void *arg)
@@ -216,8 +214,8 @@ TEST_ON(a_begun_unlock_that_a_silent_node_must_answer_holds_up_no_others, struct
     open_on_cluster(s, LONG_LEASE_MS);
     snprintf(moved, sizeof moved, "%s", new_name(s, s->c->nodes[0]));
     const char *other = new_name(s, s->c->nodes[1]);
-    dibs_task *unlocking = task_of_runtime(s->rt), *locking = task_of_runtime(s->rt);
-    dibs_queue *unlocks = queue_new(), *locks = queue_new();
+    dibs_task *unlocking = test_task(task_of_runtime(s->rt)), *locking = test_task(task_of_runtime(s->rt));
+    dibs_queue *unlocks = test_queue(queue_new()), *locks = test_queue(queue_new());
     assert_status(DIBS_OK, task_lock(unlocking, moved, 0, unlocks));
     assert_status(DIBS_OK, task_lock(locking, other, 0, locks)); /* its connection exists */
     assert_status(DIBS_OK, task_unlock(locking, other, locks));
@@ -230,10 +228,6 @@ TEST_ON(a_begun_unlock_that_a_silent_node_must_answer_holds_up_no_others, struct
     server_resume(s->c->nodes[2]);
     expect_done(unlocks, DIBS_DONE_UNLOCK, DIBS_OK, unlocking);
     assert_status(DIBS_OK, task_unlock(locking, other, locks));
-    dibs_task_free(unlocking);
-    dibs_task_free(locking);
-    dibs_queue_free(unlocks);
-    dibs_queue_free(locks);
 }
 
 /* ---------------------------------------------------------------------- the counting */

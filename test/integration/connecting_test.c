@@ -259,7 +259,7 @@ void freeaddrinfo(struct addrinfo *list)
 /* The first address of a name never answers, because its backlog is full. */
 TEST_WITH(a_silent_address_leaves_time_for_the_second, NULL, NULL, void *none)
 {
-    server *s = server_start(&(server_options){.tcp = true});
+    server *s = test_server(server_start(&(server_options){.tcp = true}));
     struct sockaddr_in silent = {.sin_family = AF_INET, .sin_port = htons((uint16_t)s->port)};
     int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     dibs_config config = {.connect_timeout_ms = 4000};
@@ -278,7 +278,6 @@ TEST_WITH(a_silent_address_leaves_time_for_the_second, NULL, NULL, void *none)
     dibs_close(rt);
     empty(&fillers);
     close(listener);
-    server_stop(s);
 }
 
 /* ------------------------------------------------- a server that hangs up */

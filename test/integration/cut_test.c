@@ -133,7 +133,7 @@ TEST_ON(a_reply_that_hangs_ends_at_the_timeout, fixture *f)
     static const script_action actions[] = {SCRIPT_TRUNCATE_HANG, SCRIPT_STALL_REPLY, SCRIPT_STALL_REQUEST};
     script_server *net = fixture_between(f);
     dibs_config config = {.lease_ms = SCRIPT_LEASE_MS, .command_timeout_ms = 300};
-    dibs_runtime *rt = open_url(script_server_url(net), &config);
+    dibs_runtime *rt = test_runtime(open_url(script_server_url(net), &config));
 
     fixture_open(f, 0);
     for (size_t i = 0; i < 3; i++) {
@@ -150,7 +150,6 @@ TEST_ON(a_reply_that_hangs_ends_at_the_timeout, fixture *f)
         expect_works(f, rt, "cut");
         await_nobody(f->rt, "cut");
     }
-    dibs_close(rt);
 }
 
 /* The ask of a waiter is kept back by the network and arrives when the waiter has long given up. */
@@ -158,7 +157,7 @@ TEST_ON(a_late_ask_leaves_nothing, fixture *f)
 {
     script_server *net = fixture_between(f);
     dibs_config config = {.lease_ms = SCRIPT_LEASE_MS, .command_timeout_ms = 200, .connect_timeout_ms = 200};
-    dibs_runtime *rt = open_url(script_server_url(net), &config);
+    dibs_runtime *rt = test_runtime(open_url(script_server_url(net), &config));
 
     fixture_open(f, LONG_LEASE_MS);
     for (int i = 0; i < 3; i++) {
@@ -174,7 +173,6 @@ TEST_ON(a_late_ask_leaves_nothing, fixture *f)
         assert_status(DIBS_OK, dibs_unlock(f->rt, "cut"));
         await_nobody(f->rt, "cut");
     }
-    dibs_close(rt);
 }
 
 TESTS(fixture_setup, fixture_teardown)

@@ -75,7 +75,7 @@ static script_server *start_answering(fixture *f, const char *answer)
 TEST(each_first_acquire_waits_for_the_disk)
 {
     script_server *net = start_answering(*state, SAYS_YES);
-    dibs_runtime *rt = open_url(script_server_url(net), &durable);
+    dibs_runtime *rt = test_runtime(open_url(script_server_url(net), &durable));
     unsigned fired = script_server_fired(net);
 
     for (unsigned i = 1; i <= 5; i++) {
@@ -87,7 +87,6 @@ TEST(each_first_acquire_waits_for_the_disk)
         assert_status(DIBS_OK, dibs_unlock(rt, "x"));
     }
     assert_int_equal(script_server_fired(net), fired + 5);
-    dibs_close(rt);
 }
 
 /* With appendfsync no the server never tells that a grant is on its disk: no lock is granted, and the doctor says so.
@@ -95,7 +94,7 @@ TEST(each_first_acquire_waits_for_the_disk)
 TEST_ON(durable_needs_a_server_that_writes_to_its_disk, fixture *f)
 {
     script_server *net = start_answering(f, SAYS_YES);
-    dibs_runtime *rt = open_url(script_server_url(net), &durable);
+    dibs_runtime *rt = test_runtime(open_url(script_server_url(net), &durable));
 
     server_do(f->server, "CONFIG SET appendonly yes");
     server_do(f->server, "CONFIG SET appendfsync no");
@@ -103,14 +102,13 @@ TEST_ON(durable_needs_a_server_that_writes_to_its_disk, fixture *f)
     server_do(f->server, "CONFIG SET appendfsync everysec");
     findings_expect(findings_of(rt), "persistence", DIBS_VERDICT_OK, "once it is on the disk");
     server_do(f->server, "CONFIG SET appendonly no");
-    dibs_close(rt);
 }
 
 /* The reply is held back: the server has granted the lock, and the call has not returned. */
 TEST_ON(a_lock_is_not_held_before_it_is_on_the_disk, fixture *f)
 {
     script_server *net = start_answering(f, SAYS_YES);
-    dibs_runtime *rt = open_url(script_server_url(net), &durable);
+    dibs_runtime *rt = test_runtime(open_url(script_server_url(net), &durable));
     actor *thread = actor_start();
 
     answer_from_now_on(net, NULL);
@@ -123,8 +121,6 @@ TEST_ON(a_lock_is_not_held_before_it_is_on_the_disk, fixture *f)
     script_server_release(net); /* for a server that refuses the command, or has not written the lock to disk yet */
     if (actor_result(thread) == DIBS_OK)
         assert_status(DIBS_OK, actor_unlock(thread, rt, "x"));
-    actor_end(thread);
-    dibs_close(rt);
 }
 
 static void expect_given_back(fixture *f, dibs_runtime *rt, dibs_status status, const char *words)
@@ -138,7 +134,7 @@ static void expect_given_back(fixture *f, dibs_runtime *rt, dibs_status status, 
 TEST_ON(a_grant_that_does_not_reach_the_disk_is_given_back, fixture *f)
 {
     script_server *net = start_answering(f, SAYS_YES);
-    dibs_runtime *rt = open_url(script_server_url(net), &durable);
+    dibs_runtime *rt = test_runtime(open_url(script_server_url(net), &durable));
 
     for (int i = 0; i < 3; i++) {
         answer_from_now_on(net, SAYS_NO);
@@ -160,7 +156,6 @@ TEST_ON(a_grant_that_does_not_reach_the_disk_is_given_back, fixture *f)
         assert_status(DIBS_OK, dibs_timedlock(rt, "x", LIMIT_MS));
         assert_status(DIBS_OK, dibs_unlock(rt, "x"));
     }
-    dibs_close(rt);
 }
 
 /* The release of another client made the grant, and that release waits for nothing. */
@@ -214,7 +209,7 @@ TEST_ON(an_acquire_waits_for_replicas_and_the_disk, fixture *f)
     dibs_config config = durable;
 
     config.min_replicas = 1;
-    dibs_runtime *rt = open_url(script_server_url(net), &config);
+    dibs_runtime *rt = test_runtime(open_url(script_server_url(net), &config));
     unsigned fired = script_server_fired(net);
     script_server_add(net, (script_rule){.match = "WAIT\r\n", .action = SCRIPT_REPLACE, .bytes = ":1\r\n"});
     assert_status(DIBS_OK, dibs_trylock(rt, "x"));
@@ -223,7 +218,6 @@ TEST_ON(an_acquire_waits_for_replicas_and_the_disk, fixture *f)
     answer_from_now_on(net, SAYS_YES);
     script_server_add(net, (script_rule){.match = "WAIT\r\n", .action = SCRIPT_REPLACE, .bytes = ":0\r\n"});
     expect_given_back(f, rt, DIBS_UNAVAILABLE, "replica");
-    dibs_close(rt);
 }
 
 /* ---------------------------------------------------------------------- a quorum */
@@ -316,7 +310,7 @@ TEST_ON(durable_needs_the_right_to_waitaof, fixture *f)
 /* Existing holds are kept; new ones are not granted. */
 TEST_ON(durable_ends_when_the_append_only_file_is_switched_off, fixture *f)
 {
-    server *s = server_start(&(server_options){.config = APPEND_ONLY});
+    server *s = test_server(server_start(&(server_options){.config = APPEND_ONLY}));
     dibs_runtime *rt;
 
     if (!tells_of_disk(s)) {
@@ -336,7 +330,6 @@ TEST_ON(durable_ends_when_the_append_only_file_is_switched_off, fixture *f)
         dibs_close(rt);
     }
     server_assert_no_locks(s);
-    server_stop(s);
 }
 
 /* ------------------------------------------------------------------- a machine that fails */

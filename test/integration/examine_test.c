@@ -93,10 +93,9 @@ TEST_ON(an_examine_callback_may_use_the_runtime, fixture *f)
 
 TEST_WITH(a_store_in_memory_is_examined_too, NULL, NULL, void *none)
 {
-    dibs_runtime *rt = open_url("mem:", NULL);
+    dibs_runtime *rt = test_runtime(open_url("mem:", NULL));
 
     assert_string_equal(findings_expect(findings_of(rt), "connection", OK, "inside this process")->server, "mem:");
-    dibs_close(rt);
 }
 
 /* --------------------------------------------------------------- the connection */
@@ -116,11 +115,10 @@ TEST_ON(examine_reports_an_absent_server, fixture *f)
 TEST_ON(examine_reports_a_connection_that_breaks, fixture *f)
 {
     script_server *net = fixture_between(f);
-    dibs_runtime *rt = open_url(script_server_url(net), NULL);
+    dibs_runtime *rt = test_runtime(open_url(script_server_url(net), NULL));
 
     script_server_add(net, (script_rule){.match = "*1\r\n$4\r\nINFO\r\n", .action = SCRIPT_CLOSE_BEFORE});
     expect(rt, "connection", BAD, "broke during the examination");
-    dibs_close(rt);
 }
 
 /* Where the machine stalls, no connection may have been made in time. */
@@ -198,7 +196,7 @@ TEST_ON(examine_reports_a_failing_disk, fixture *f)
 
 TEST_ON(examine_reports_a_replica, fixture *f)
 {
-    server *master = server_start(&(server_options){.tcp = true});
+    server *master = test_server(server_start(&(server_options){.tcp = true}));
     char words[32];
 
     fixture_open(f, LONG_LEASE_MS);
@@ -208,7 +206,6 @@ TEST_ON(examine_reports_a_replica, fixture *f)
     assert_non_null(strstr(found->remedy, words));
     server_do(f->server, "REPLICAOF NO ONE");
     expect(f->rt, "role", OK, "is a master");
-    server_stop(master);
 }
 
 TEST_ON(examine_reports_eviction, fixture *f)
@@ -269,10 +266,10 @@ static bool has_replica(void *arg)
 
 TEST_WITH(examine_compares_replicas_with_min_replicas, NULL, NULL, void *none)
 {
-    server *master = server_start(&(server_options){.tcp = true, .config = "repl-diskless-sync-delay 0"});
-    server *replica = server_start(NULL);
-    dibs_runtime *alone = open_url(master->url, NULL),
-                 *careful = open_url(master->url, &(dibs_config){.min_replicas = 1});
+    server *master = test_server(server_start(&(server_options){.tcp = true, .config = "repl-diskless-sync-delay 0"}));
+    server *replica = test_server(server_start(NULL));
+    dibs_runtime *alone = test_runtime(open_url(master->url, NULL)),
+                 *careful = test_runtime(open_url(master->url, &(dibs_config){.min_replicas = 1}));
 
     expect(alone, "replicas", OK, "no replicas");
     expect(careful, "replicas", BAD, "so no lock is granted");
@@ -280,10 +277,6 @@ TEST_WITH(examine_compares_replicas_with_min_replicas, NULL, NULL, void *none)
     assert_true(wait_until(has_replica, master, LIMIT_MS));
     expect(alone, "replicas", WARN, "a failover forgets");
     expect(careful, "replicas", OK, "A grant counts once min_replicas (1)");
-    dibs_close(alone);
-    dibs_close(careful);
-    server_stop(replica);
-    server_stop(master);
 }
 
 /* ----------------------------------------------------------- clock, round trip, told */
@@ -291,7 +284,7 @@ TEST_WITH(examine_compares_replicas_with_min_replicas, NULL, NULL, void *none)
 TEST_ON(examine_reports_a_clock_that_differs, fixture *f)
 {
     script_server *net = fixture_between(f);
-    dibs_runtime *rt = open_url(script_server_url(net), NULL);
+    dibs_runtime *rt = test_runtime(open_url(script_server_url(net), NULL));
 
     script_server_add(net, (script_rule){.match = "$4\r\nTIME\r\n",
                                          .action = SCRIPT_REPLACE,
@@ -305,7 +298,6 @@ TEST_ON(examine_reports_a_clock_that_differs, fixture *f)
     script_server_clear(net);
     script_server_add(net, (script_rule){.match = "$4\r\nTIME\r\n", .action = SCRIPT_REPLACE, .bytes = "-ERR no\r\n"});
     expect(rt, "clock", WARN, "does not tell its time");
-    dibs_close(rt);
 }
 
 /* From 20 ms on, which a busy machine may take, the verdict is worse. */
@@ -325,15 +317,13 @@ static dibs_runtime *open_by(const script_server *net, uint32_t lease_ms)
 TEST_ON(examine_reports_a_distant_server, fixture *f)
 {
     script_server *net = fixture_between(f);
-    dibs_runtime *hasty = open_by(net, 25), *brisk = open_by(net, 120), *patient = open_by(net, LONG_LEASE_MS);
+    dibs_runtime *hasty = test_runtime(open_by(net, 25)), *brisk = test_runtime(open_by(net, 120)),
+                 *patient = test_runtime(open_by(net, LONG_LEASE_MS));
 
     script_server_delay(net, 5);
     expect(hasty, "round trip", BAD, "a lease may end");
     assert_true(wait_until(is_warned_of_the_way, brisk, LIMIT_MS));
     expect(patient, "round trip", OK, " ms");
-    dibs_close(hasty);
-    dibs_close(brisk);
-    dibs_close(patient);
 }
 
 TEST_ON(examine_reports_whether_changes_are_told, fixture *f)
@@ -349,14 +339,13 @@ TEST_ON(examine_reports_whether_changes_are_told, fixture *f)
 TEST_ON(examine_notices_a_proxy_that_swallows_changes, fixture *f)
 {
     script_server *net = fixture_between(f);
-    dibs_runtime *rt = open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS});
+    dibs_runtime *rt = test_runtime(open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS}));
 
     script_server_drop_changes(net, true);
     assert_status(DIBS_OK, dibs_lock(rt, "a"));
     while (!findings_find(findings_of(rt), "tracking", WARN, "has not shown yet that it does"))
         pause_ms(5);
     assert_status(DIBS_OK, dibs_unlock(rt, "a"));
-    dibs_close(rt);
 }
 
 /* --------------------------------------------------------------- rights, commands */
@@ -479,7 +468,7 @@ TEST_ON(examine_works_with_the_smallest_account, fixture *f)
     snprintf(command, sizeof command, "ACL SETUSER locks reset on >pw resetchannels %s", rule);
     server_do(f->server, command);
     snprintf(url, sizeof url, "unix://locks:pw@%s", f->server->socket_path);
-    dibs_runtime *rt = open_url(url, NULL);
+    dibs_runtime *rt = test_runtime(open_url(url, NULL));
     const findings *found = findings_of(rt);
     findings_expect(found, "rights", WARN, "may not use SCAN, so dibs_list is refused");
     assert_int_equal(findings_bad(found, "rights"), 1);
@@ -502,7 +491,6 @@ TEST_ON(examine_works_with_the_smallest_account, fixture *f)
     server_do(f->server, "ACL SETUSER locks +info -subscribe");
     expect(rt, "tracking", WARN, "does not tell this account");
     keep_nothing(f->server);
-    dibs_close(rt);
 }
 
 TEST_WITH(examine_reports_each_missing_command, NULL, NULL, void *none)

@@ -68,8 +68,8 @@ TEST(examine_reports_a_sentinel_that_names_another_master)
 
 TEST(examine_warns_of_a_single_sentinel)
 {
-    server *master = server_start(&(server_options){.tcp = true}),
-           *other = server_start(&(server_options){.tcp = true});
+    server *master = test_server(server_start(&(server_options){.tcp = true})),
+           *other = test_server(server_start(&(server_options){.tcp = true}));
     server *sentinel = sentinel_start(master);
     dibs_runtime *rt = open_url(sentinel->url, NULL);
 
@@ -78,8 +78,6 @@ TEST(examine_warns_of_a_single_sentinel)
     findings_expect(found, "replicas", WARN, "no replica");
     dibs_close(rt);
     server_stop(sentinel);
-    server_stop(other);
-    server_stop(master);
 }
 
 /* --------------------------------------------------------------------- cluster */
@@ -163,7 +161,7 @@ TEST(examine_reports_missing_rights_on_a_cluster)
 
     snprintf(url, sizeof url, "redis-cluster://u:pw@%s", c->url + strlen("redis-cluster://"));
     server_do(c->nodes[0], "ACL SETUSER u on >pw ~* &* +@all");
-    dibs_runtime *rt = open_url(url, NULL);
+    dibs_runtime *rt = test_runtime(open_url(url, NULL));
     findings_expect(findings_of(rt), "rights", OK, "all that");
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         server_do(c->nodes[0], "ACL SETUSER u +@all -%s", rights[i]);
@@ -171,16 +169,14 @@ TEST(examine_reports_missing_rights_on_a_cluster)
         findings_expect(findings_of(rt), "rights", WARN, words);
         assert_int_equal(findings_bad(findings_of(rt), "rights"), 1);
     }
-    dibs_close(rt);
 }
 
 TEST(examine_warns_of_a_quorum_of_one)
 {
-    dibs_runtime *rt = open_url(one_master()->url, NULL);
+    dibs_runtime *rt = test_runtime(open_url(one_master()->url, NULL));
 
     findings_expect(findings_of(rt), "cluster", WARN, "There is 1 master:");
     findings_expect(findings_of(rt), "replicas", WARN, "a failover forgets");
-    dibs_close(rt);
 }
 
 /* ---------------------------------------------------------------------- quorum */
@@ -254,7 +250,8 @@ TEST_WITH(examine_reports_masters_whose_clocks_differ, masters_setup_5_with_cloc
 
 TEST(examine_notices_one_server_under_two_names)
 {
-    server *one = server_start(&(server_options){.tcp = true}), *other = server_start(&(server_options){.tcp = true});
+    server *one = test_server(server_start(&(server_options){.tcp = true})),
+           *other = test_server(server_start(&(server_options){.tcp = true}));
     char by_name[64];
     const char *urls[] = {one->url, other->url, by_name};
     dibs_runtime *rt;
@@ -262,8 +259,6 @@ TEST(examine_notices_one_server_under_two_names)
     snprintf(by_name, sizeof by_name, "redis://localhost:%d", one->port);
     assert_status(DIBS_INVALID, dibs_open(&rt, &(dibs_config){.urls = urls, .url_count = 3}));
     assert_string_equal(dibs_last_error(), "urls[0] and urls[2] are the same master");
-    server_stop(one);
-    server_stop(other);
 }
 
 static bool is_reached_again(void *rt)
@@ -274,7 +269,7 @@ static bool is_reached_again(void *rt)
 /* Nobody is at the last URL when the quorum is opened; then a master has that port, too. */
 TEST(examine_notices_a_master_that_took_the_place_of_another)
 {
-    server *one = server_start(NULL), *other = server_start(NULL);
+    server *one = test_server(server_start(NULL)), *other = test_server(server_start(NULL));
     char by_port[64];
     const char *urls[] = {one->url, other->url, by_port};
     int port = free_port();
@@ -286,8 +281,6 @@ TEST(examine_notices_a_master_that_took_the_place_of_another)
     assert_true(wait_until(is_reached_again, rt, LIMIT_MS));
     findings_expect(findings_of(rt), "quorum", BAD, "Number 1 and number 3 of the URLs are the same server");
     dibs_close(rt);
-    server_stop(one);
-    server_stop(other);
 }
 
 static bool has_number(void *s)

@@ -94,7 +94,7 @@ TEST_ON(plain_waiters_of_a_process_are_one_entry, fixture *f)
     actor *waiters[MEMBERS];
 
     fixture_open(f, LONG_LEASE_MS);
-    holder = open_runtime(f->server, LONG_LEASE_MS);
+    holder = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     assert_status(DIBS_OK, dibs_lock(holder, "x"));
     for (int i = 0; i < MEMBERS; i++) {
         waiters[i] = actor_start();
@@ -114,7 +114,6 @@ TEST_ON(plain_waiters_of_a_process_are_one_entry, fixture *f)
         waiters[next] = NULL;
     }
     queue_assert_gone(f->server, "x");
-    dibs_close(holder);
 }
 
 /* --------------------------------------------------------------- no barging */
@@ -128,7 +127,7 @@ TEST_ON(nobody_barges_past_the_head_of_a_fair_queue, fixture *f)
     actor *waiter = actor_start();
 
     fixture_open(f, LONG_LEASE_MS);
-    second = open_runtime(f->server, LONG_LEASE_MS);
+    second = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     for (int i = 0; i < 20; i++) {
         dibs_runtime *of_waiter = i % 2 ? f->rt : second;
 
@@ -143,8 +142,6 @@ TEST_ON(nobody_barges_past_the_head_of_a_fair_queue, fixture *f)
         assert_status(DIBS_OK, actor_unlock(waiter, of_waiter, "x"));
     }
     queue_assert_gone(f->server, "x");
-    actor_end(waiter);
-    dibs_close(second);
 }
 
 /* A plain waiter queues behind a fair one of the same process: the lease is not handed over past the fair one. */
@@ -170,8 +167,6 @@ TEST_ON(a_plain_waiter_queues_behind_a_fair_one, fixture *f)
         assert_status(DIBS_OK, actor_unlock(plainly, f->rt, "x"));
     }
     queue_assert_gone(f->server, "x");
-    actor_end(plainly);
-    actor_end(fairly);
 }
 
 /* The key expired instead of being released: the next ask serves the head, and a waiter finds out by itself. */
@@ -201,7 +196,6 @@ TEST_ON(nobody_barges_past_the_head_when_a_lease_ends, fixture *f)
         assert_status(DIBS_OK, agent_unlock(agent, "x"));
     }
     queue_assert_gone(f->server, "x");
-    agent_stop(agent);
 }
 
 /* ---------------------------------------------------- waiters that are gone */

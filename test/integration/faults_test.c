@@ -112,8 +112,8 @@ TEST_WITH(open_fails_at_what_is_no_redis_server, NULL, NULL, void *none)
 
 TEST_WITH(open_refuses_wrong_credentials, NULL, NULL, void *none)
 {
-    server *s = server_start(&(server_options){
-        .tcp = true, .password = "right", .config = "user limited on >limited ~lock:* ~dibs:* &dibs:* +@all"});
+    server *s = test_server(server_start(&(server_options){
+        .tcp = true, .password = "right", .config = "user limited on >limited ~lock:* ~dibs:* &dibs:* +@all"}));
     char url[200];
     dibs_runtime *rt;
 
@@ -130,7 +130,6 @@ TEST_WITH(open_refuses_wrong_credentials, NULL, NULL, void *none)
     assert_status(DIBS_OK, open_status(url, NULL, &rt));
     dibs_close(rt);
     server_assert_clean(s);
-    server_stop(s);
 }
 
 /* A password for a server that has none, or a database that the server does not have. */
@@ -162,7 +161,7 @@ static const struct user {
 
 TEST_WITH(an_error_names_the_missing_right, NULL, NULL, void *none)
 {
-    server *s = server_start(NULL);
+    server *s = test_server(server_start(NULL));
 
     for (size_t i = 0; i < sizeof users / sizeof *users; i++) {
         char url[200];
@@ -188,13 +187,12 @@ TEST_WITH(an_error_names_the_missing_right, NULL, NULL, void *none)
         dibs_close(rt);
         server_assert_no_locks(s);
     }
-    server_stop(s);
 }
 
 /* The rights that the contract names are enough. */
 TEST_WITH(the_documented_rights_suffice, NULL, NULL, void *none)
 {
-    server *s = server_start(NULL);
+    server *s = test_server(server_start(NULL));
     actor *waiter = actor_start();
     dibs_runtime *rt;
     dibs_runtime *second;
@@ -218,7 +216,6 @@ TEST_WITH(the_documented_rights_suffice, NULL, NULL, void *none)
     dibs_close(rt);
     dibs_close(second);
     server_assert_no_locks(s);
-    server_stop(s);
 }
 
 TEST_ON(revoked_rights_are_reported, fixture *f)
@@ -228,7 +225,7 @@ TEST_ON(revoked_rights_are_reported, fixture *f)
 
     server_do(f->server, "ACL SETUSER w on >pw ~* &* +@all");
     snprintf(url, sizeof url, "unix://w:pw@%s", f->server->socket_path);
-    rt = open_url(url, NULL);
+    rt = test_runtime(open_url(url, NULL));
     assert_status(DIBS_OK, dibs_lock(rt, "x"));
     server_do(f->server, "ACL SETUSER w -@scripting -@write");
     assert_status(DIBS_DENIED, dibs_lock(rt, "y"));
@@ -237,7 +234,6 @@ TEST_ON(revoked_rights_are_reported, fixture *f)
     server_do(f->server, "ACL SETUSER w +@all");
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
     expect_works(f, rt, "y");
-    dibs_close(rt);
 }
 
 TEST_ON(an_acquire_on_a_full_server_fails_at_once, fixture *f)
@@ -271,7 +267,7 @@ TEST_ON(a_waiter_behind_a_sharer_leaves_the_queue_of_a_full_server, fixture *f)
     actor *a = actor_start();
 
     fixture_open(f, LONG_LEASE_MS);
-    dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
+    dibs_runtime *other = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     assert_status(DIBS_OK, dibs_lock_with(f->rt, "x", 0, &shared));
     actor_begin_lock(a, other, "x", 1000);
     queue_await(f->server, "x", 1);
@@ -281,8 +277,6 @@ TEST_ON(a_waiter_behind_a_sharer_leaves_the_queue_of_a_full_server, fixture *f)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     assert_false(server_has(f->server, "lock:x"));
     server_do(f->server, "CONFIG SET maxmemory 0");
-    actor_end(a);
-    dibs_close(other);
 }
 
 /*
@@ -300,7 +294,7 @@ static void refuse_behind_a_lost_answer(script_server *net)
 TEST_ON(an_ask_refused_when_sent_again_is_retracted, fixture *f)
 {
     script_server *net = fixture_between(f);
-    dibs_runtime *rt = open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS});
+    dibs_runtime *rt = test_runtime(open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS}));
 
     for (int i = 0; i < 4; i++) {
         unsigned fired = script_server_fired(net);
@@ -311,7 +305,6 @@ TEST_ON(an_ask_refused_when_sent_again_is_retracted, fixture *f)
         script_server_clear(net);
         assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
     }
-    dibs_close(rt);
 }
 
 /* As above, for the ask behind a release, on behalf of a thread of this process. */
@@ -374,7 +367,6 @@ TEST_ON(a_replica_counts_as_unreachable, fixture *f)
         assert_true(server_has(f->server, "lock:x"));
         assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "x"));
     }
-    actor_end(waiter);
 }
 
 static const char *const passing_refusals[] = {
@@ -388,7 +380,7 @@ static const char *const passing_refusals[] = {
 TEST_ON(temporary_refusals_are_ridden_out, fixture *f)
 {
     script_server *net = fixture_between(f);
-    dibs_runtime *rt = open_url(script_server_url(net), &(dibs_config){.outage_ms = LIMIT_MS});
+    dibs_runtime *rt = test_runtime(open_url(script_server_url(net), &(dibs_config){.outage_ms = LIMIT_MS}));
     actor *waiter = actor_start();
 
     for (size_t i = 0; i < sizeof passing_refusals / sizeof *passing_refusals; i++) {
@@ -404,15 +396,13 @@ TEST_ON(temporary_refusals_are_ridden_out, fixture *f)
         assert_status(DIBS_OK, actor_unlock(waiter, rt, "x"));
         assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
     }
-    actor_end(waiter);
-    dibs_close(rt);
 }
 
 /* The refusal is an answer: the release goes on in the background, and the caller is told at once. */
 TEST_ON(a_release_that_is_refused_is_not_sent_again, fixture *f)
 {
     script_server *net = fixture_between(f);
-    dibs_runtime *rt = open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS});
+    dibs_runtime *rt = test_runtime(open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS}));
 
     /* A fair one, which is always released by a script (rule 71). */
     assert_status(DIBS_OK, dibs_lock_with(rt, "x", LIMIT_MS, &(dibs_lock_options){.flags = DIBS_FAIR}));
@@ -421,7 +411,6 @@ TEST_ON(a_release_that_is_refused_is_not_sent_again, fixture *f)
         (script_rule){.match = ASK_OR_RELEASE_OF_X, .nth = 1, .action = SCRIPT_REPLACE, .bytes = passing_refusals[0]});
     assert_status(DIBS_UNAVAILABLE, dibs_unlock(rt, "x"));
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
-    dibs_close(rt);
 }
 
 TEST_ON(permanent_refusals_are_reported_at_once, fixture *f)
@@ -440,7 +429,7 @@ TEST_ON(permanent_refusals_are_reported_at_once, fixture *f)
                  {"*0\r\n", DIBS_STORE_ERROR},
                  {"*1\r\n$7\r\nsurpris\r\n", DIBS_STORE_ERROR}};
     script_server *net = fixture_between(f);
-    dibs_runtime *rt = open_url(script_server_url(net), NULL);
+    dibs_runtime *rt = test_runtime(open_url(script_server_url(net), NULL));
     int64_t begin = now_ms();
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -453,7 +442,6 @@ TEST_ON(permanent_refusals_are_reported_at_once, fixture *f)
         expect_works(f, rt, "x");
     }
     assert_true(now_ms() - begin < LIMIT_MS);
-    dibs_close(rt);
 }
 
 TESTS(fixture_setup, fixture_teardown)

@@ -69,7 +69,7 @@ TEST_ON(a_fence_rises_across_runtimes_and_processes, fixture *f)
     uint64_t fence = 0;
 
     fixture_open(f, 0);
-    second = open_runtime(f->server, 0);
+    second = test_runtime(open_runtime(f->server, 0));
     agent = agent_start(f->server->url, 0);
     for (int i = 0; i < 30; i++) {
         uint64_t its;
@@ -83,8 +83,6 @@ TEST_ON(a_fence_rises_across_runtimes_and_processes, fixture *f)
         fence = its;
         assert_status(DIBS_OK, agent_unlock(agent, "x"));
     }
-    agent_stop(agent);
-    dibs_close(second);
 }
 
 /* In whatever order the waiters of other processes get the lock. */

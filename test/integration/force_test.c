@@ -54,7 +54,6 @@ TEST_ON(a_forced_unlock_serves_the_next_and_the_holder_learns_of_it, fixture *f)
         f->rt = NULL;
     }
     dibs_close(operator);
-    agent_stop(agent);
 }
 
 /* Forced twice with the token that was shown: the second time the lock is the next owner's, who keeps it. */
@@ -70,7 +69,6 @@ TEST_ON(a_forced_unlock_by_token_ends_nobody_else, fixture *f)
     assert_status(DIBS_OK, agent_result(agent));
     assert_status(DIBS_OK, agent_unlock(agent, "x"));
     assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
-    agent_stop(agent);
 }
 
 TEST_ON(a_forced_unlock_works_on_a_full_server, fixture *f)

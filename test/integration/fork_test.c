@@ -368,7 +368,6 @@ TEST_ON(a_child_leaves_its_parents_place_in_the_queue_alone, fixture *f)
     server_do(f->server, "DEL lock:x");
     assert_status(DIBS_OK, actor_result(waiter));
     assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "x"));
-    actor_end(waiter);
 }
 
 /* ---------------------------------------------------------------- exec */

@@ -128,7 +128,6 @@ TEST_ON(a_waiter_elsewhere_is_not_starved, fixture *f)
                   waits[TIMES - 1]);
     assert_true(waits[TIMES / 2] < 500);
     queue_assert_gone(f->server, "x");
-    agent_stop(agent);
 }
 
 /* What the threads did until some instant. */
@@ -233,7 +232,6 @@ TEST_ON(processes_that_hand_over_take_turns, fixture *f)
     hammer_stop(&there);
     dibs_close(second);
     queue_assert_gone(f->server, "x");
-    agent_stop(agent);
 }
 
 /* Switched off, each hold is a lease of its own. */

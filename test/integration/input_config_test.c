@@ -315,8 +315,8 @@ static const char *own_name(void)
 
 TEST_WITH(good_urls_reach_the_database_they_name, NULL, NULL, void *none)
 {
-    server *s = server_start(
-        &(server_options){.tcp = true, .password = "p@:/%word", .config = "user someone on >p@:/%word ~* &* +@all"});
+    server *s = test_server(server_start(
+        &(server_options){.tcp = true, .password = "p@:/%word", .config = "user someone on >p@:/%word ~* &* +@all"}));
     char url[256];
     static const struct {
         const char *host;
@@ -337,7 +337,6 @@ TEST_WITH(good_urls_reach_the_database_they_name, NULL, NULL, void *none)
     snprintf(url, sizeof url, "unix://someone:p%%40%%3a%%2F%%25word@%s?db=3", s->socket_path);
     check_reaches(s, url, 3);
     server_assert_no_locks(s);
-    server_stop(s);
 }
 
 TEST_WITH(several_urls_are_refused, NULL, NULL, void *unused)

@@ -121,7 +121,7 @@ TEST_ON(odd_names_are_names_like_any, fixture *f)
     memcpy(names, odd_names, sizeof odd_names);
     names[ODD_NAMES] = longest;
     fixture_open(f, LONG_LEASE_MS);
-    second = open_runtime(f->server, LONG_LEASE_MS);
+    second = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     for (size_t i = 0; i <= ODD_NAMES; i++) {
         assert_status(DIBS_OK, dibs_trylock(f->rt, names[i]));
         check_key(f, names[i]);
@@ -142,7 +142,6 @@ TEST_ON(odd_names_are_names_like_any, fixture *f)
         assert_int_equal(server_integer(f->server, "EXISTS lock:%s", names[i]), 0);
         actor_end(waiters[i]);
     }
-    dibs_close(second);
 }
 
 TEST_ON(names_are_copied, fixture *f)
@@ -206,7 +205,7 @@ TEST_ON(waits_have_a_range, fixture *f)
     long long asks;
 
     fixture_open(f, LONG_LEASE_MS);
-    second = open_runtime(f->server, 0);
+    second = test_runtime(open_runtime(f->server, 0));
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_status(DIBS_INVALID, dibs_timedlock(f->rt, "x", bad[i]));
     assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", INT64_MAX));
@@ -227,8 +226,6 @@ TEST_ON(waits_have_a_range, fixture *f)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     assert_status(DIBS_OK, actor_result(waiter));
     assert_status(DIBS_OK, actor_unlock(waiter, second, "x"));
-    actor_end(waiter);
-    dibs_close(second);
 }
 
 /* A lock that was held for longer than 20 ms is watched: that begins with a probe, whose key lives for 100 ms. */
@@ -309,7 +306,6 @@ TEST_WITH(the_last_error_belongs_to_the_thread, NULL, NULL, void *none)
     actor_begin(other, read_last_error, text);
     actor_finish(other);
     assert_string_equal(text, "");
-    actor_end(other);
 }
 
 TESTS(fixture_setup, fixture_teardown)

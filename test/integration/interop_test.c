@@ -226,7 +226,7 @@ TEST_ON(force_unlock_ends_only_the_token_it_names, fixture *f)
     dibs_owner owner;
 
     fixture_open(f, LONG_LEASE_MS);
-    second = open_runtime(f->server, LONG_LEASE_MS);
+    second = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     assert_status(DIBS_OK, dibs_force_unlock(f->rt, "x", NULL));
     assert_status(DIBS_OK, dibs_force_unlock(f->rt, "x", "nobody"));
 
@@ -251,7 +251,6 @@ TEST_ON(force_unlock_ends_only_the_token_it_names, fixture *f)
     assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
     assert_status(DIBS_OK, dibs_check(second, "x"));
     assert_status(DIBS_OK, dibs_unlock(second, "x"));
-    dibs_close(second);
 }
 
 TEST_ON(a_force_unlocked_holder_learns_by_its_renewal, fixture *f)
@@ -260,7 +259,7 @@ TEST_ON(a_force_unlocked_holder_learns_by_its_renewal, fixture *f)
     uint64_t fence;
 
     fixture_open(f, SAFE_LEASE_MS);
-    second = open_runtime(f->server, LONG_LEASE_MS);
+    second = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     fence = fence_of(f->rt, "x");
     assert_status(DIBS_OK, dibs_force_unlock(second, "x", NULL));
@@ -270,7 +269,6 @@ TEST_ON(a_force_unlocked_holder_learns_by_its_renewal, fixture *f)
     assert_true(fence_of(second, "x") > fence);
     assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
     assert_status(DIBS_OK, dibs_unlock(second, "x"));
-    dibs_close(second);
 }
 
 static bool queue_is_gone(void *s)

@@ -93,7 +93,7 @@ TEST_ON(names_of_all_nodes_are_kept_and_recalled, struct scene *s)
     uint64_t fences[NODES];
 
     open_keeping_on_cluster(s);
-    dibs_runtime *other = open_other(s);
+    dibs_runtime *other = test_runtime(open_other(s));
     for (size_t i = 0; i < NODES; i++)
         keep(s->rt, names[i] = name_of_node(s, i)); /* when a node is first connected to, what is kept is given back */
     for (size_t i = 0; i < NODES; i++)
@@ -109,7 +109,6 @@ TEST_ON(names_of_all_nodes_are_kept_and_recalled, struct scene *s)
     }
     assert_int_equal(stats_of(s->rt).kept, 0);
     assert_int_equal(stats_of(s->rt).lost, 0);
-    dibs_close(other);
 }
 
 /* ------------------------------------------------------------- a node that does not tell */
@@ -158,7 +157,7 @@ TEST_WITH(nothing_is_kept_of_a_node_that_may_not_tell, setup, teardown_telling, 
 TEST_ON(a_kept_lease_is_given_back_when_its_slot_moves, struct scene *s)
 {
     open_keeping_on_cluster(s);
-    dibs_runtime *other = open_other(s);
+    dibs_runtime *other = test_runtime(open_other(s));
     const char *name = name_of_node(s, 0);
     uint64_t fence = keep_with_fence(s->rt, name);
     await_shown_kept(other, name);
@@ -168,7 +167,6 @@ TEST_ON(a_kept_lease_is_given_back_when_its_slot_moves, struct scene *s)
     fence = keep_with_fence(s->rt, name);
     await_shown_kept(other, name);
     expect_had(other, name, fence);
-    dibs_close(other);
 }
 
 /*
@@ -181,7 +179,7 @@ TEST_ON(nothing_is_kept_while_its_slot_moves, struct scene *s)
     actor *a = actor_start();
 
     open_keeping_on_cluster(s);
-    dibs_runtime *other = open_other(s);
+    dibs_runtime *other = test_runtime(open_other(s));
     const char *name = name_of_node(s, 1);
     unsigned slot = slot_of(s, name);
     uint64_t fence = keep_with_fence(s->rt, name);
@@ -207,8 +205,6 @@ TEST_ON(nothing_is_kept_while_its_slot_moves, struct scene *s)
     cluster_close_slot(s->c, slot, to);
     keep(s->rt, name);
     assert_int_equal(stats_of(s->rt).lost, 0);
-    actor_end(a);
-    dibs_close(other);
 }
 
 /* ---------------------------------------------------------------------------- failover */

@@ -143,7 +143,7 @@ static void restart_server(void *arg)
 
 TEST(kept_leases_exclude_each_other_while_processes_and_the_server_are_killed)
 {
-    server *s = server_start(&(server_options){.config = "appendonly yes\nappendfsync always"});
+    server *s = test_server(server_start(&(server_options){.config = "appendonly yes\nappendfsync always"}));
     struct scene scene;
 
     open_scene(&scene, s->url, s->folder);
@@ -152,7 +152,6 @@ TEST(kept_leases_exclude_each_other_while_processes_and_the_server_are_killed)
     assert_int_equal(scene.judge->together, 0);
     assert_int_equal(scene.judge->overtaken, 0);
     munmap(scene.judge, sizeof *scene.judge);
-    server_stop(s);
 }
 
 /* --------------------------------------------------------------------------------- failovers */

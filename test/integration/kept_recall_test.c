@@ -22,7 +22,7 @@ TEST_ON(a_recalled_name_goes_to_another_process_at_once, fixture *f)
     dibs_runtime *other;
 
     open_keeping(f, KEEP_LONG_MS);
-    other = open_runtime(f->server, 0);
+    other = test_runtime(open_runtime(f->server, 0));
     keep(f->rt, "x");
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     uint64_t fence = fence_of(f->rt, "x");
@@ -35,7 +35,6 @@ TEST_ON(a_recalled_name_goes_to_another_process_at_once, fixture *f)
     assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
     assert_status(DIBS_OK, dibs_unlock(other, "x"));
     assert_int_equal(stats_of(f->rt).lost, 0);
-    dibs_close(other);
 }
 
 /* On a machine that is so busy that nobody answers in time, the lock may be taken. */
@@ -63,7 +62,7 @@ TEST_ON(a_single_try_gets_a_kept_name, fixture *f)
     char name[16];
 
     open_keeping(f, KEEP_LONG_MS);
-    other = open_runtime(f->server, 0);
+    other = test_runtime(open_runtime(f->server, 0));
     for (int i = 0; i < NAMES; i++) {
         snprintf(name, sizeof name, "x%d", i);
         keep(f->rt, name);
@@ -71,7 +70,6 @@ TEST_ON(a_single_try_gets_a_kept_name, fixture *f)
             await_shown_kept(other, name);
         try_once(other, name);
     }
-    dibs_close(other);
 }
 
 /*
@@ -87,7 +85,7 @@ TEST_ON(a_recall_arrives_though_no_thread_listens, fixture *f)
     char name[16];
 
     open_keeping(f, KEEP_LONG_MS);
-    other = open_runtime(f->server, 0);
+    other = test_runtime(open_runtime(f->server, 0));
     for (int i = 0; i < ROUNDS; i++) {
         snprintf(name, sizeof name, "x%d", i);
         keep(f->rt, name);
@@ -103,8 +101,6 @@ TEST_ON(a_recall_arrives_though_no_thread_listens, fixture *f)
         assert_status(DIBS_OK, actor_unlock(a, f->rt, "taken"));
     }
     assert_true(best < RECALL_MS / 2);
-    actor_end(a);
-    dibs_close(other);
 }
 
 TEST_ON(a_single_try_gets_several_kept_names, fixture *f)
@@ -113,7 +109,7 @@ TEST_ON(a_single_try_gets_several_kept_names, fixture *f)
     dibs_runtime *other;
 
     open_keeping(f, KEEP_LONG_MS);
-    other = open_runtime(f->server, 0);
+    other = test_runtime(open_runtime(f->server, 0));
     keep(f->rt, "x");
     keep(f->rt, "y");
     keep(f->rt, "z");
@@ -123,7 +119,6 @@ TEST_ON(a_single_try_gets_several_kept_names, fixture *f)
     if (status == DIBS_OK)
         assert_status(DIBS_OK, dibs_unlock_names(other, names, 4));
     await_none_kept(f->rt);
-    dibs_close(other);
 }
 
 /* Where a round trip takes longer than a keeper has time. */
@@ -131,7 +126,7 @@ TEST_ON(a_single_try_from_far_away_gets_a_kept_name, fixture *f)
 {
     enum { ROUNDS = 10, DELAY_MS = 80 }; /* a keeper on a busy machine may be late, but not each time */
     script_server *net = fixture_between(f);
-    dibs_runtime *far = open_url(script_server_url(net), &(dibs_config){.command_timeout_ms = LIMIT_MS});
+    dibs_runtime *far = test_runtime(open_url(script_server_url(net), &(dibs_config){.command_timeout_ms = LIMIT_MS}));
     dibs_status status = DIBS_BUSY;
     char name[16];
 
@@ -146,7 +141,6 @@ TEST_ON(a_single_try_from_far_away_gets_a_kept_name, fixture *f)
     }
     assert_status(DIBS_OK, status);
     assert_status(DIBS_OK, dibs_unlock(far, name));
-    dibs_close(far);
 }
 
 /* The server told that the name is kept, and then nothing more: nobody knows whether it is still taken. */
@@ -154,7 +148,8 @@ TEST_ON(a_single_try_is_unavailable_where_the_server_falls_silent, fixture *f)
 {
     enum { TIMEOUT_MS = 500 };
     script_server *net = fixture_between(f);
-    dibs_runtime *far = open_url(script_server_url(net), &(dibs_config){.command_timeout_ms = TIMEOUT_MS});
+    dibs_runtime *far =
+        test_runtime(open_url(script_server_url(net), &(dibs_config){.command_timeout_ms = TIMEOUT_MS}));
 
     open_keeping(f, KEEP_LONG_MS);
     keep(f->rt, "x");
@@ -165,7 +160,6 @@ TEST_ON(a_single_try_is_unavailable_where_the_server_falls_silent, fixture *f)
     int64_t took = now_ms() - since;
     assert_that(took >= TIMEOUT_MS && took < TIMEOUT_MS + SLACK_MS, "%d ms", (int)took);
     script_server_clear(net);
-    dibs_close(far);
 }
 
 /*
@@ -190,7 +184,7 @@ TEST_ON(a_single_try_of_a_lease_in_use_is_busy, fixture *f)
     dibs_runtime *other;
 
     open_keeping(f, KEEP_LONG_MS);
-    other = open_runtime(f->server, 0);
+    other = test_runtime(open_runtime(f->server, 0));
     keep(f->rt, "x");
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     for (int i = 0; i < 2; i++)
@@ -204,7 +198,6 @@ TEST_ON(a_single_try_of_a_lease_in_use_is_busy, fixture *f)
     assert_int_equal(stats_of(f->rt).kept, 0);
     assert_status(DIBS_OK, dibs_trylock(other, "x"));
     assert_status(DIBS_OK, dibs_unlock(other, "x"));
-    dibs_close(other);
 }
 
 /* Nor is the next lease of this name kept for 100 ms. False: all that took longer. */
@@ -237,15 +230,13 @@ TEST_ON(a_lease_recalled_while_in_use_is_released, fixture *f)
     bool quick = false;
 
     open_keeping(f, KEEP_LONG_MS);
-    other = open_runtime(f->server, 0);
+    other = test_runtime(open_runtime(f->server, 0));
     for (int i = 0; i < ROUNDS && !quick; i++) {
         snprintf(name, sizeof name, "x%d", i);
         quick = recall_while_in_use(f, other, a, name);
     }
     assert_true(quick);
     keep(f->rt, name);
-    actor_end(a);
-    dibs_close(other);
 }
 
 /* ------------------------------------------------------- recalls that come when they should not */
@@ -258,7 +249,7 @@ TEST_ON(a_recall_of_a_lease_in_use_is_answered_once, fixture *f)
     actor *waiter = actor_start();
 
     open_keeping(f, KEEP_LONG_MS);
-    other = open_runtime(f->server, 0);
+    other = test_runtime(open_runtime(f->server, 0));
     assert_status(DIBS_OK, dibs_lock(f->rt, "y"));
     assert_status(DIBS_TIMEOUT,
                   dibs_timedlock(other, "y", 50)); /* other is subscribed now, and waits in the queue at once */
@@ -274,8 +265,6 @@ TEST_ON(a_recall_of_a_lease_in_use_is_answered_once, fixture *f)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     assert_status(DIBS_OK, actor_result(waiter));
     assert_status(DIBS_OK, actor_unlock(waiter, other, "x"));
-    actor_end(waiter);
-    dibs_close(other);
 }
 
 static void recall_token(fixture *f, const char *token)
@@ -326,7 +315,7 @@ TEST_ON(a_lost_recall_costs_time_and_nothing_else, fixture *f)
     dibs_runtime *mute;
 
     open_keeping(f, 500);
-    mute = open_mute(f);
+    mute = test_runtime(open_mute(f));
     for (int i = 0; i < 5; i++) {
         keep(f->rt, "x");
         int64_t since = now_ms();
@@ -335,7 +324,6 @@ TEST_ON(a_lost_recall_costs_time_and_nothing_else, fixture *f)
         assert_status(DIBS_OK, dibs_unlock(mute, "x"));
     }
     assert_int_equal(stats_of(f->rt).lost, 0);
-    dibs_close(mute);
 }
 
 /* ------------------------------------------------------------------------- keepers that are gone */
@@ -422,7 +410,6 @@ TEST_ON(a_stopped_keeper_blocks_others_only_briefly, fixture *f)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     assert_status(DIBS_OK, agent_lock(agent, "x", LIMIT_MS));
     assert_status(DIBS_OK, agent_unlock(agent, "x"));
-    agent_stop(agent);
 }
 
 /* ------------------------------------------------------------------------ clients without dibs */

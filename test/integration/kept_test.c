@@ -86,11 +86,10 @@ TEST_ON(no_lease_is_kept_where_none_is_handed_over, fixture *f)
 TEST_WITH(a_store_in_memory_works_with_keep_ms, NULL, NULL, void *none)
 {
     const dibs_config config = {.keep_ms = 1000};
-    dibs_runtime *rt = open_url("mem:", &config);
+    dibs_runtime *rt = test_runtime(open_url("mem:", &config));
 
     for (int i = 0; i < 2 * IN_A_ROW; i++)
         lock_and_unlock(rt, "x");
-    dibs_close(rt);
 }
 
 /* ------------------------------------------------------------------------ taken again */
@@ -116,16 +115,15 @@ TEST_ON(a_kept_lease_is_taken_without_a_command, fixture *f)
     assert_int_equal(stats.released - before.released, PAIRS);
     assert_int_equal(stats.handed_off, 0);
     assert_int_equal(stats.lost, 0);
-    dibs_runtime *other = open_runtime(f->server, 0);
+    dibs_runtime *other = test_runtime(open_runtime(f->server, 0));
     assert_status(DIBS_OK, dibs_lock(other, "x"));
     assert_true(fence_of(other, "x") > fence);
     assert_status(DIBS_OK, dibs_unlock(other, "x"));
-    dibs_close(other);
 }
 
 TEST_ON(any_thread_and_any_task_may_take_a_kept_lease, fixture *f)
 {
-    dibs_queue *q = queue_new();
+    dibs_queue *q = test_queue(queue_new());
     actor *a = actor_start();
 
     open_keeping(f, KEEP_LONG_MS);
@@ -145,7 +143,6 @@ TEST_ON(any_thread_and_any_task_may_take_a_kept_lease, fixture *f)
     assert_status(DIBS_OK, actor_lock(a, f->rt, "x", 0));
     actor_exit(a); /* a lease that a thread leaves behind is released, not kept */
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
-    dibs_queue_free(q);
 }
 
 enum { SHORT_KEEP = 2000, SHORT = 4 * SHORT_KEEP };
@@ -366,7 +363,7 @@ TEST_ON(losing_a_kept_lease_is_not_told_as_a_loss, fixture *f)
     dibs_runtime *other;
 
     open_keeping(f, KEEP_LONG_MS);
-    other = open_runtime(f->server, 0);
+    other = test_runtime(open_runtime(f->server, 0));
     keep(f->rt, "x");
     await_shown_kept(f->rt, "x");
     assert_status(DIBS_OK, dibs_force_unlock(other, "x", NULL));
@@ -377,7 +374,6 @@ TEST_ON(losing_a_kept_lease_is_not_told_as_a_loss, fixture *f)
     lock_and_unlock(f->rt, "x");
     assert_int_equal(stats_of(f->rt).lost, 0);
     assert_int_equal(events_count(&f->events, DIBS_EVENT_LOST, NULL), 0);
-    dibs_close(other);
 }
 
 /* Each look uses the lease, so that it is not given back meanwhile. */

@@ -160,14 +160,13 @@ TEST_ON(a_stuck_ask_leaves_nothing_though_the_right_to_kill_is_withdrawn, fixtur
     script_server_release(net);
     server_await_ask(f->server, asks);
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
-    actor_end(other);
 }
 
 /* The forced unlock ended with its outcome in doubt. When it arrives, the lock belongs to somebody who came since. */
 TEST_ON(a_forced_unlock_that_is_stuck_ends_nobody_who_came_since, fixture *f)
 {
     script_server *net = fixture_between(f);
-    dibs_runtime *holder = open_runtime(f->server, LONG_LEASE_MS);
+    dibs_runtime *holder = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
 
     open_without_client_kill(f, net);
     assert_status(DIBS_OK, dibs_lock(holder, "x"));
@@ -183,7 +182,6 @@ TEST_ON(a_forced_unlock_that_is_stuck_ends_nobody_who_came_since, fixture *f)
     server_await_ask(f->server, asks);
     assert_true(server_has(f->server, "lock:x"));
     assert_status(DIBS_OK, dibs_unlock(holder, "x"));
-    dibs_close(holder);
 }
 
 /*

@@ -24,7 +24,7 @@ TEST_ON(renewal_keeps_a_lock_for_many_leases, fixture *f)
     int64_t end = now_ms() + 5 * SAFE_LEASE_MS;
 
     fixture_open(f, SAFE_LEASE_MS);
-    second = open_runtime(f->server, 0);
+    second = test_runtime(open_runtime(f->server, 0));
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     assert_true(server_string(f->server, first, sizeof first, "GET lock:x"));
     while (now_ms() < end) {
@@ -44,7 +44,6 @@ TEST_ON(renewal_keeps_a_lock_for_many_leases, fixture *f)
     assert_true(stats_of(f->rt).renewed <= 30);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     assert_status(DIBS_OK, dibs_trylock(second, "x"));
-    dibs_close(second);
 }
 
 /* A renewal comes up to an eighth of its period earlier where the lease is looked at for something else. */
@@ -131,7 +130,7 @@ TEST_ON(a_holder_knows_of_its_loss_before_the_next_gets_in, fixture *f)
     uint64_t fence;
 
     fixture_open(f, 0);
-    second = open_runtime(f->server, 0);
+    second = test_runtime(open_runtime(f->server, 0));
     for (int i = 0; i < 5; i++) {
         dibs_lock_options shortly = {.lease_ms = 300, .flags = DIBS_FIXED_LEASE};
         dibs_hold lost;
@@ -150,7 +149,6 @@ TEST_ON(a_holder_knows_of_its_loss_before_the_next_gets_in, fixture *f)
         assert_true(server_has(f->server, "lock:x"));
         assert_status(DIBS_OK, dibs_unlock(second, "x"));
     }
-    dibs_close(second);
 }
 
 /* ----------------------------------------------------------------- extend */
@@ -352,7 +350,6 @@ TEST_ON(the_loser_does_not_block_the_process, fixture *f)
     pause_ms(2 * SAFE_LEASE_MS);
     assert_status(DIBS_OK, actor_check(other, f->rt, "x"));
     assert_status(DIBS_OK, actor_unlock(other, f->rt, "x"));
-    actor_end(other);
 }
 
 /* --------------------------------------------- a holder, or a store, stops */
@@ -380,7 +377,6 @@ TEST_ON(a_stopped_holder_knows_of_its_loss_when_it_wakes, fixture *f)
         assert_status(DIBS_OK, dibs_check(f->rt, "x"));
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     }
-    agent_stop(holder);
 }
 
 TEST_ON(an_unreachable_store_costs_the_lease_at_its_deadline, fixture *f)
@@ -469,7 +465,7 @@ TEST_ON(a_lock_released_while_the_store_hangs_is_deleted_later, fixture *f)
 TEST_ON(a_lock_released_while_the_network_is_cut_is_deleted_later, fixture *f)
 {
     script_server *net = fixture_between(f);
-    dibs_runtime *rt = open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS});
+    dibs_runtime *rt = test_runtime(open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS}));
 
     assert_status(DIBS_OK, dibs_lock(rt, "x"));
     script_server_set_down(net, true);
@@ -478,14 +474,13 @@ TEST_ON(a_lock_released_while_the_network_is_cut_is_deleted_later, fixture *f)
     assert_true(server_has(f->server, "lock:x"));
     script_server_set_down(net, false);
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
-    dibs_close(rt);
 }
 
 /* Only the token of the old hold is retracted, never that of a later hold. */
 TEST_ON(the_late_deletion_spares_a_later_hold, fixture *f)
 {
     script_server *net = fixture_between(f);
-    dibs_runtime *rt = open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS});
+    dibs_runtime *rt = test_runtime(open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS}));
 
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(rt, "x"));
@@ -498,7 +493,6 @@ TEST_ON(the_late_deletion_spares_a_later_hold, fixture *f)
     assert_status(DIBS_OK, dibs_check(f->rt, "x"));
     assert_true(server_has(f->server, "lock:x"));
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    dibs_close(rt);
 }
 
 TESTS(fixture_setup, fixture_teardown)

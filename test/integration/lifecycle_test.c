@@ -116,7 +116,7 @@ static void close_runtime(void *arg)
 TEST_ON(close_ends_waiters_in_the_store, fixture *f)
 {
     enum { TIMES = 40 };
-    dibs_runtime *holder = open_runtime(f->server, LONG_LEASE_MS);
+    dibs_runtime *holder = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
 
     for (int i = 0; i < TIMES; i++) {
         actor *ordered = actor_start();
@@ -150,7 +150,6 @@ TEST_ON(close_ends_waiters_in_the_store, fixture *f)
         assert_false(server_has(f->server, "lock:x"));
         queue_assert_gone(f->server, "x");
     }
-    dibs_close(holder);
 }
 
 TEST_ON(shutdown_ends_acquires_only, fixture *f)
@@ -176,7 +175,6 @@ TEST_ON(shutdown_ends_acquires_only, fixture *f)
     assert_true(server_has(f->server, "lock:x"));
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     assert_false(server_has(f->server, "lock:x"));
-    actor_end(waiter);
 }
 
 TEST_ON(two_runtimes_are_two_owners, fixture *f)
@@ -264,7 +262,6 @@ TEST_ON(statistics_count_each_operation, fixture *f)
     assert_int_equal(s.holds + s.leases, 0);
     for (size_t i = 0; i < sizeof s.reserved / sizeof *s.reserved; i++)
         assert_int_equal(s.reserved[i], 0);
-    actor_end(other);
 }
 
 /* --------------------------------------------------------------- events */

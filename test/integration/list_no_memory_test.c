@@ -80,13 +80,12 @@ TEST_ON(each_allocation_of_a_list_on_one_server_fails_once, fixture *f)
 
 TEST_WITH(each_allocation_of_a_list_in_memory_fails_once, NULL, NULL, void *none)
 {
-    dibs_runtime *rt = open_url("mem:", NULL);
+    dibs_runtime *rt = test_runtime(open_url("mem:", NULL));
 
     assert_status(DIBS_OK, dibs_lock(rt, "a"));
     fail_each_allocation(rt, list);
     fail_each_allocation(rt, examine);
     assert_status(DIBS_OK, dibs_unlock(rt, "a"));
-    dibs_close(rt);
 }
 
 TEST_WITH(each_allocation_of_a_list_on_a_quorum_fails_once, masters_setup_3, masters_teardown, masters *m)

@@ -171,7 +171,7 @@ TEST_ON(locks_of_others_are_listed_and_other_keys_are_not, fixture *f)
 TEST_ON(a_list_works_without_the_type_of_scan, fixture *f)
 {
     script_server *net = fixture_between(f);
-    dibs_runtime *rt = open_url(script_server_url(net), NULL);
+    dibs_runtime *rt = test_runtime(open_url(script_server_url(net), NULL));
 
     script_server_add(
         net, (script_rule){.match = "\r\nTYPE\r\n", .action = SCRIPT_REPLACE, .bytes = "-ERR syntax error\r\n"});
@@ -180,7 +180,6 @@ TEST_ON(a_list_works_without_the_type_of_scan, fixture *f)
     assert_int_equal(list(rt, NULL)->count, 3000);
     assert_int_equal(script_server_fired(net), 1);
     server_do(f->server, "FLUSHALL");
-    dibs_close(rt);
 }
 
 /* A cursor means nothing to another server. */
@@ -189,7 +188,7 @@ TEST_ON(a_list_starts_over_at_another_server, fixture *f)
     static const char another[] =
         "$71\r\nredis_version:7.0.15\r\nrun_id:0123456789012345678901234567890123456789\r\n\r\n";
     script_server *net = fixture_between(f);
-    dibs_runtime *rt = open_url(script_server_url(net), NULL);
+    dibs_runtime *rt = test_runtime(open_url(script_server_url(net), NULL));
 
     set_many(f->server, "a", 5000);
     script_server_add(net, (script_rule){.match = "\r\nSCAN\r\n", .nth = 3, .action = SCRIPT_CLOSE_BEFORE});
@@ -199,7 +198,6 @@ TEST_ON(a_list_starts_over_at_another_server, fixture *f)
     assert_true(server_calls(f->server, "scan") >= 5 + 3);
     script_server_clear(net);
     server_do(f->server, "FLUSHALL");
-    dibs_close(rt);
 }
 
 /* -------------------------------------------------------------------- many locks */
@@ -379,14 +377,13 @@ TEST_ON(list_reports_what_the_server_refuses, fixture *f)
 
     server_do(f->server, "ACL SETUSER u on >pw ~* &* +@all -scan");
     snprintf(url, sizeof url, "unix://u:pw@%s", f->server->socket_path);
-    dibs_runtime *rt = open_url(url, NULL);
+    dibs_runtime *rt = test_runtime(open_url(url, NULL));
     assert_status(DIBS_DENIED, dibs_list(rt, NULL, note, NULL));
     server_do(f->server, "ACL SETUSER u +scan -hlen");
     assert_int_equal(list(rt, NULL)->count, 0);
     set_many(f->server, "a", 2);
     assert_status(DIBS_DENIED, dibs_list(rt, NULL, note, NULL));
     server_do(f->server, "FLUSHALL");
-    dibs_close(rt);
 }
 
 TEST_ON(list_reports_an_absent_server, fixture *f)
@@ -554,7 +551,7 @@ TEST_WITH(a_cluster_lists_the_locks_of_all_masters, NULL, NULL, void *none)
 /* The lock goes to another node between the walk and the look. */
 TEST_WITH(a_lock_that_has_moved_is_found, NULL, NULL, void *none)
 {
-    dibs_runtime *rt = open_cluster();
+    dibs_runtime *rt = test_runtime(open_cluster());
     unsigned slot = cluster_slot(nodes, "lock:moves");
     server *from = cluster_owner(nodes, slot), *to = nodes->nodes[nodes->nodes[0] == from];
 
@@ -563,7 +560,6 @@ TEST_WITH(a_lock_that_has_moved_is_found, NULL, NULL, void *none)
     assert_int_equal(list(rt, NULL)->count, 1);
     assert_status(DIBS_OK, dibs_unlock(rt, "moves"));
     cluster_move_slot(nodes, slot, from);
-    dibs_close(rt);
 }
 
 TESTS_OF(fixture_setup, fixture_teardown, NULL, stop_cluster)

@@ -89,13 +89,12 @@ TEST_ON(a_sharer_that_leaves_others_asks_by_a_script, fixture *f)
     enum { ROUNDS = 50 };
 
     fixture_open(f, LONG_LEASE_MS);
-    dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
+    dibs_runtime *other = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     assert_status(DIBS_OK, dibs_lock_with(other, "x", 0, &shared));
     long long sets = server_calls(f->server, "set");
     for (unsigned i = 0; i < ROUNDS; i++)
         lock_and_unlock(f->rt, &shared);
     assert_true(server_calls(f->server, "set") - sets < ROUNDS / 2); /* for K once; the others are of the tracking */
-    dibs_close(other);
 }
 
 /* Each hold has a larger fence, whichever process had the lock before, although each process reuses fences. */
@@ -106,7 +105,7 @@ TEST_ON(relocking_raises_the_fence_across_processes, fixture *f)
     long long scripts;
 
     fixture_open(f, LONG_LEASE_MS);
-    dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
+    dibs_runtime *other = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     scripts = server_asks(f->server);
     for (unsigned i = 0; i < ROUNDS; i++) {
         dibs_runtime *rt = i * i % 7 < 3 ? f->rt : other;
@@ -116,7 +115,6 @@ TEST_ON(relocking_raises_the_fence_across_processes, fixture *f)
         assert_status(DIBS_OK, dibs_unlock(rt, "x"));
     }
     assert_true(server_asks(f->server) - scripts < 2 * ROUNDS);
-    dibs_close(other);
 }
 
 /* Without the old fence there is a new one, which expires. */
@@ -158,7 +156,7 @@ TEST_ON(relocking_passes_no_waiter, fixture *f)
 
     server_do(f->server, "ACL SETUSER default -client|tracking"); /* so that the waiter is not told of the DEL below */
     fixture_open(f, LONG_LEASE_MS);
-    dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
+    dibs_runtime *other = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     while (!given_back) {
         assert_true(now_ms() < limit);
         pair(f->rt);
@@ -174,8 +172,6 @@ TEST_ON(relocking_passes_no_waiter, fixture *f)
         assert_status(DIBS_OK, actor_unlock(waiter, other, "x"));
         await_waiters(f->rt, "x", 0);
     }
-    dibs_close(other);
-    actor_end(waiter);
 }
 
 /* ------------------------------------------------------ broken connections */

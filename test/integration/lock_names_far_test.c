@@ -21,7 +21,7 @@ static script_server *open_through(fixture *f, uint32_t command_timeout_ms)
 TEST_ON(a_call_keeps_its_time_when_the_server_falls_silent, fixture *f)
 {
     enum { WAIT_MS = 200 };
-    dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
+    dibs_runtime *other = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     script_server *net = open_through(f, TIMEOUT_MS);
 
     assert_status(DIBS_OK, dibs_lock(other, "a"));
@@ -32,7 +32,6 @@ TEST_ON(a_call_keeps_its_time_when_the_server_falls_silent, fixture *f)
     assert_that(took < TIMEOUT_MS / 2, "%d ms", (int)took);
     assert_true(server_wait_gone(f->server, "lock:b", LIMIT_MS)); /* over another connection */
     assert_status(DIBS_OK, dibs_unlock(other, "a"));
-    dibs_close(other);
 }
 
 /*
@@ -63,7 +62,8 @@ TEST_ON(one_try_from_far_away_gets_names_that_are_kept, fixture *f)
 {
     enum { ROUNDS = 10 }; /* a keeper on a busy machine may be late, but not each time */
     script_server *net = fixture_between(f);
-    dibs_runtime *far = open_url(script_server_url(net), &(dibs_config){.command_timeout_ms = TIMEOUT_MS});
+    dibs_runtime *far =
+        test_runtime(open_url(script_server_url(net), &(dibs_config){.command_timeout_ms = TIMEOUT_MS}));
     dibs_status status = DIBS_BUSY;
 
     open_keeping(f, KEEP_LONG_MS);
@@ -71,7 +71,6 @@ TEST_ON(one_try_from_far_away_gets_names_that_are_kept, fixture *f)
     for (int i = 0; i < ROUNDS && status == DIBS_BUSY; i++)
         status = try_what_is_kept(far, net, f->rt, i);
     assert_status(DIBS_OK, status);
-    dibs_close(far);
 }
 
 TESTS(fixture_setup, fixture_teardown)

@@ -78,9 +78,8 @@ static void expect_all_or_none(dibs_runtime *first, dibs_runtime *second)
 TEST_ON(several_names_lock_on_one_server, fixture *f)
 {
     fixture_open(f, LONG_LEASE_MS);
-    dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
+    dibs_runtime *other = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     expect_all_or_none(f->rt, other);
-    dibs_close(other);
 }
 
 /* With replicas that must acknowledge each name by itself; all else is the same. */
@@ -112,9 +111,8 @@ TEST_WITH(several_names_lock_on_a_cluster, NULL, NULL, void *none)
 TEST_WITH(several_names_lock_on_a_quorum, masters_setup_3, masters_teardown, masters *m)
 {
     masters_open_connected(m, LONG_LEASE_MS);
-    dibs_runtime *other = masters_open_another(m, LONG_LEASE_MS);
+    dibs_runtime *other = test_runtime(masters_open_another(m, LONG_LEASE_MS));
     expect_all_or_none(m->rt, other);
-    dibs_close(other);
 }
 
 /* All asks begin before the masters know of a lease that is so long, and so they begin anew once they do. */
@@ -154,7 +152,7 @@ TEST_ON(fair_calls_on_a_server_are_granted_in_the_order_of_their_begins, fixture
     dibs_completion done;
 
     fixture_open(f, LONG_LEASE_MS);
-    dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
+    dibs_runtime *other = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     assert_status(DIBS_OK, dibs_queue_new(&q));
     assert_status(DIBS_OK, dibs_lock(other, "b"));
     for (int i = 0; i < NAMES; i++) {
@@ -171,7 +169,6 @@ TEST_ON(fair_calls_on_a_server_are_granted_in_the_order_of_their_begins, fixture
         dibs_task_free(tasks[i]);
     }
     dibs_queue_free(q);
-    dibs_close(other);
 }
 
 TESTS(fixture_setup, fixture_teardown)

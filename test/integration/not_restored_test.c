@@ -161,7 +161,7 @@ TEST_ON(a_restoration_over_an_old_connection_is_undone, fixture *f)
     script_server_add(net, (script_rule){.match = "\r\nKILL\r\n",
                                          .action = SCRIPT_REPLACE,
                                          .bytes = "-NOPERM this user has no permissions\r\n"});
-    dibs_runtime *rt = open_url(script_server_url(net), &config);
+    dibs_runtime *rt = test_runtime(open_url(script_server_url(net), &config));
     assert_status(DIBS_OK, dibs_lock(rt, "x"));
     script_server_add(net,
                       (script_rule){.match = "TIME\r\n", .action = SCRIPT_REPLACE, .bytes = time_to_come(f->server)});
@@ -175,7 +175,6 @@ TEST_ON(a_restoration_over_an_old_connection_is_undone, fixture *f)
     assert_that(wait_until(has_looked_again, &before, LIMIT_MS), /* the key may be gone at once */
                 "what was stuck does not arrive");
     assert_that(server_wait_gone(f->server, "lock:x", LIMIT_MS), "the lock stays");
-    dibs_close(rt);
 }
 
 TESTS(fixture_setup, fixture_teardown)

@@ -53,7 +53,6 @@ TEST_ON(an_outage_in_the_middle_of_a_wait_is_ridden_out, fixture *f)
     assert_status(DIBS_OK, actor_result(waiter));
     assert_true(server_has(f->server, "lock:x"));
     assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "x"));
-    actor_end(waiter);
 }
 
 /* Nobody holds the lock, and nothing is known of it: both calls return DIBS_UNAVAILABLE. */
@@ -76,7 +75,6 @@ TEST_ON(two_tries_at_a_silent_server_are_both_unavailable, fixture *f)
     server_resume(f->server);
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
     expect_works(f, f->rt, "x");
-    actor_end(first);
 }
 
 TEST_ON(an_outage_that_lasts_ends_the_wait, fixture *f)

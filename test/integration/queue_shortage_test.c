@@ -90,7 +90,7 @@ TEST(a_forced_unlock_without_the_right_to_publish_grants_to_nobody)
 
     server_do(f->server, "ACL SETUSER weak on >pw ~* resetchannels &dibs:none +@all");
     snprintf(url, sizeof url, "unix://weak:pw@%s", f->server->socket_path);
-    dibs_runtime *weak = open_url(url, NULL);
+    dibs_runtime *weak = test_runtime(open_url(url, NULL));
     for (int i = 0; i < 2; i++) {
         scene c = set_scene(state);
         long long before = fence(c.s);
@@ -101,7 +101,6 @@ TEST(a_forced_unlock_without_the_right_to_publish_grants_to_nobody)
         assert_true(fence(c.s) > before);
         clear_scene(&c);
     }
-    dibs_close(weak);
 }
 
 /* Asks as that account, which is refused PEXPIRE behind the entry in the queue. */

@@ -108,7 +108,6 @@ TEST_ON_THREE_AND_FIVE(a_thread_sleeps_until_masters_answer, masters *m)
     expect_sleep(m, a);
     assert_status(DIBS_OK, actor_result(a));
     assert_status(DIBS_OK, actor_unlock(a, m->rt, "a"));
-    actor_end(a);
 }
 
 /* The masters take connections, and answer nothing. */
@@ -132,7 +131,6 @@ TEST_ON_THREE_AND_FIVE(a_thread_sleeps_until_connections_stand, masters *m)
         server_do(m->servers[i], "CONFIG SET maxclients 10000");
     assert_status(DIBS_OK, actor_result(a));
     assert_status(DIBS_OK, actor_unlock(a, m->rt, "a"));
-    actor_end(a);
 }
 
 /*

@@ -143,7 +143,6 @@ TEST_ON(a_vote_during_a_raise_raises_the_fences_again, masters *m)
     assert_true(hold.fence / 1024 >= (uint64_t)fence_at(m, 3));
     server_resume(m->servers[4]);
     assert_status(DIBS_OK, actor_unlock(a, m->rt, "a"));
-    actor_end(a);
 }
 
 /* Where the clocks are right, fences stay near them, however often masters are wiped. */
@@ -179,7 +178,7 @@ TEST_ON_THREE_AND_FIVE(a_master_that_comes_back_with_older_data_does_not_vote_be
     server_do(m->servers[0], "SAVE");
     for (size_t i = 0; i < silent; i++)
         server_pause(m->servers[m->count - 1 - i]);
-    dibs_runtime *holder = masters_open_another(m, LEASE_MS);
+    dibs_runtime *holder = test_runtime(masters_open_another(m, LEASE_MS));
     int64_t granted = now_ms(); /* or later */
     assert_status(DIBS_OK, dibs_lock_with(holder, "a", LIMIT_MS, &(dibs_lock_options){.flags = DIBS_FIXED_LEASE}));
     server_kill(m->servers[0]);
@@ -197,7 +196,6 @@ TEST_ON_THREE_AND_FIVE(a_master_that_comes_back_with_older_data_does_not_vote_be
     assert_true(now_ms() >= granted + LEASE_MS - LEASE_MS / 50 - 5);
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
     await_ready(m);
-    dibs_close(holder);
 }
 
 static void restart_all(masters *m)
@@ -225,7 +223,7 @@ TEST_ON_THREE_AND_FIVE(masters_that_were_all_restarted_vote_again, masters *m)
 TEST_ON_THREE_AND_FIVE(masters_wiped_one_after_the_other_wait_for_the_longest_lease, masters *m)
 {
     masters_open_connected(m, LEASE_MS);
-    dibs_runtime *other = masters_open_another(m, LEASE_MS);
+    dibs_runtime *other = test_runtime(masters_open_another(m, LEASE_MS));
     await_ready(m);
     int64_t granted = now_ms();
     assert_status(DIBS_OK, dibs_lock_with(m->rt, "a", LIMIT_MS, &(dibs_lock_options){.flags = DIBS_FIXED_LEASE}));
@@ -240,7 +238,6 @@ TEST_ON_THREE_AND_FIVE(masters_wiped_one_after_the_other_wait_for_the_longest_le
     assert_true(now_ms() >= granted + LEASE_MS - LEASE_MS / 50 - 5);
     assert_status(DIBS_OK, dibs_unlock(other, "a"));
     await_ready(m);
-    dibs_close(other);
 }
 
 /* The third knows of the quorum, but is slow to say so. */
@@ -255,13 +252,12 @@ TEST_WITH(a_silent_master_is_given_time_to_say_that_the_quorum_is_not_new, maste
     server_pause(m->servers[2]);
     server_do(m->servers[0], "FLUSHALL");
     server_do(m->servers[1], "FLUSHALL");
-    dibs_runtime *other = masters_open_another(m, LEASE_MS);
+    dibs_runtime *other = test_runtime(masters_open_another(m, LEASE_MS));
     assert_false(master_knows(m->servers[0]) || master_knows(m->servers[1]));
     server_resume(m->servers[2]);
     (void)!dibs_trylock(m->rt, "a"); /* it learns that they may not vote */
     assert_true(wait_until(master_knows, m->servers[0], LIMIT_MS));
     assert_true(read_noted(m->servers[0], &noted) && noted.from > 0);
-    dibs_close(other);
 }
 
 /* -------------------------------------------------------------- the longest lease */
@@ -283,11 +279,10 @@ TEST_ON_THREE_AND_FIVE(a_lease_that_all_masters_forgot_is_announced_again, maste
     masters_open_connected(m, 30 * LEASE_MS);
     for (size_t i = 0; i < m->count; i++)
         server_do(m->servers[i], "FLUSHALL");
-    dibs_runtime *other = masters_open_another(m, LEASE_MS);
+    dibs_runtime *other = test_runtime(masters_open_another(m, LEASE_MS));
     fence_of_next(other, "b");
     fence_of_next(m->rt, "a");
     assert_true(count_that_know(m, 30 * LEASE_MS) >= m->majority);
-    dibs_close(other);
 }
 
 static bool first_knows_of_the_longest(void *arg)
@@ -397,7 +392,7 @@ static bool is_refused(void *rt)
 /* One quorum admitted the master, and the other would admit it again after its own longest lease. */
 TEST_WITH(a_master_of_one_quorum_is_none_of_another, masters_setup_5, masters_teardown, masters *m)
 {
-    dibs_runtime *one = open_three(m, 0, 1, 2);
+    dibs_runtime *one = test_runtime(open_three(m, 0, 1, 2));
     struct noted its, others;
 
     assert_true(are_ready(m, 0, 3));
@@ -417,7 +412,6 @@ TEST_WITH(a_master_of_one_quorum_is_none_of_another, masters_setup_5, masters_te
     assert_true(read_noted(m->servers[0], &its) && read_noted(m->servers[3], &others));
     assert_string_not_equal(its.quorum, others.quorum);
     dibs_close(other);
-    dibs_close(one);
 }
 
 #define OPENING_MS 1000           /* how long a call looks at the masters: an open, */
@@ -517,12 +511,10 @@ TEST_WITH(a_master_whose_key_is_deleted_may_join_another_quorum, masters_setup_5
 {
     dibs_close(open_three(m, 0, 1, 2));
     server_do(m->servers[0], "DEL dibs:vote");
-    dibs_runtime *other = open_three(m, 0, 3, 4);
+    dibs_runtime *other = test_runtime(open_three(m, 0, 3, 4));
     fence_of_next(other, "a");
-    dibs_runtime *one = open_three(m, 0, 1, 2);
+    dibs_runtime *one = test_runtime(open_three(m, 0, 1, 2));
     fence_of_next(one, "b");
-    dibs_close(one);
-    dibs_close(other);
 }
 
 /* Many processes find at the same time that the quorum is new. */
@@ -552,7 +544,7 @@ TEST_ON_THREE_AND_FIVE(masters_that_all_lost_their_data_have_one_number_again, m
     masters_open_connected(m, LEASE_MS);
     await_ready(m);
     restart_all(m);
-    dibs_runtime *later = masters_open_another(m, LEASE_MS);
+    dibs_runtime *later = test_runtime(masters_open_another(m, LEASE_MS));
     await_ready(m);
     assert_true(read_noted(m->servers[0], &first));
     for (size_t i = 1; i < m->count; i++) {
@@ -561,7 +553,6 @@ TEST_ON_THREE_AND_FIVE(masters_that_all_lost_their_data_have_one_number_again, m
     }
     fence_of_next(later, "a");
     fence_of_next(m->rt, "a");
-    dibs_close(later);
 }
 
 static process *start_agent(const masters *m)
@@ -604,7 +595,6 @@ TEST_ON_THREE_AND_FIVE(a_process_goes_on_with_masters_that_were_begun_anew_while
     process_resume(other);
     assert_status(DIBS_OK, agent_lock(other, "a", LIMIT_MS));
     assert_status(DIBS_OK, agent_unlock(other, "a"));
-    agent_stop(other);
 }
 
 /* The masters may not vote for about as long as a lock rides out an outage: then it is asked for again. */
@@ -632,7 +622,6 @@ TEST_ON_THREE_AND_FIVE(masters_beside_those_with_another_number_are_no_new_quoru
     int64_t passed = now_ms() - granted;
     assert_that(passed >= 2 * LEASE_MS - LEASE_MS / 25 - 5, "another had it after %lld ms", (long long)passed);
     assert_status(DIBS_OK, agent_unlock(other, "a"));
-    agent_stop(other);
 }
 
 TESTS(masters_setup_5_with_clocks, masters_teardown)

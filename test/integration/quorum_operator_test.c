@@ -153,7 +153,7 @@ TEST_ON_THREE_AND_FIVE(new_processes_believe_a_minority, masters *m)
     m->rt = NULL;
     for (size_t i = 0; i < m->majority; i++)
         server_do(m->servers[i], "FLUSHALL");
-    dibs_runtime *other = masters_open_another(m, LEASE_MS);
+    dibs_runtime *other = test_runtime(masters_open_another(m, LEASE_MS));
     assert_that(wait_until(is_refused, other, LIMIT_MS), "%s", dibs_last_error());
     int64_t began = now_ms();
     assert_status(DIBS_OK, admit(other, LEASE_MS));
@@ -162,12 +162,10 @@ TEST_ON_THREE_AND_FIVE(new_processes_believe_a_minority, masters *m)
             expect_told_wait(i, LEASE_MS);
         else
             expect_told(i, DIBS_VERDICT_OK, "votes.");
-    dibs_runtime *third = masters_open_another(m, LEASE_MS); /* for which no operator called dibs_admit */
+    dibs_runtime *third = test_runtime(masters_open_another(m, LEASE_MS)); /* for which no operator called dibs_admit */
     assert_true(fence_of_next(third, "a") > fence);
     assert_true(now_ms() >= began + LEASE_MS);
     fence_of_next(other, "a");
-    dibs_close(third);
-    dibs_close(other);
 }
 
 /* What a master knows counts if the operator gives less. */
@@ -203,23 +201,21 @@ TEST_WITH(masters_of_two_quorums_are_not_mixed, masters_setup_5, masters_teardow
 {
     make_two_quorums(m);
     server_do(m->servers[4], "FLUSHALL");
-    dibs_runtime *rt = open_three(m, 1, 3, 4);
+    dibs_runtime *rt = test_runtime(open_three(m, 1, 3, 4));
     assert_status(DIBS_OK, admit(rt, LEASE_MS));
     expect_told(0, DIBS_VERDICT_BAD, "Some of the masters belong to one quorum, others to another");
     assert_int_equal(told_count, 1);
     assert_int_equal(votes_in_ms(m->servers[4]), -1);
-    dibs_close(rt);
 }
 
 TEST_WITH(a_master_of_another_quorum_is_not_admitted, masters_setup_5, masters_teardown, masters *m)
 {
     make_two_quorums(m);
-    dibs_runtime *rt = open_three(m, 1, 2, 3);
+    dibs_runtime *rt = test_runtime(open_three(m, 1, 2, 3));
     assert_status(DIBS_OK, admit(rt, LEASE_MS));
     expect_told(0, DIBS_VERDICT_OK, "Number 1 of the URLs votes.");
     expect_told(2, DIBS_VERDICT_BAD, "Number 3 of the URLs is a master of another quorum");
     assert_true(votes(m->servers[3]));
-    dibs_close(rt);
 }
 
 TEST_ON_THREE_AND_FIVE(admitting_a_voting_master_changes_nothing, masters *m)

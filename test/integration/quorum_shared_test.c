@@ -107,7 +107,6 @@ TEST_ON(a_quorum_refuses_limits_above_one, masters *m)
     assert_status(DIBS_OK, actor_lock_with(a, m->rt, "a", LIMIT_MS, &shared));
     assert_status(DIBS_OK, actor_unlock(a, m->rt, "a"));
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
-    actor_end(a);
 }
 
 static uint64_t actor_fence(actor *a, dibs_runtime *rt)
@@ -123,7 +122,7 @@ TEST_ON_THREE_AND_FIVE(readers_share_and_a_writer_has_it_when_all_have_left, mas
     actor *writer = actor_start();
 
     masters_open_connected(m, LONG_LEASE_MS);
-    dibs_runtime *other = masters_open_another(m, LONG_LEASE_MS);
+    dibs_runtime *other = test_runtime(masters_open_another(m, LONG_LEASE_MS));
     assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
     uint64_t fence = fence_of(m->rt, "a"), most = 0;
     assert_status(DIBS_BUSY, actor_lock_with(writer, other, "a", 0, &shared));
@@ -152,8 +151,6 @@ TEST_ON_THREE_AND_FIVE(readers_share_and_a_writer_has_it_when_all_have_left, mas
     assert_status(DIBS_BUSY, share(m->rt, 0, 0));
     assert_status(DIBS_OK, actor_unlock(writer, other, "a"));
     masters_await_keys(m, "a", 0);
-    actor_end(writer);
-    dibs_close(other);
 }
 
 static bool waits_at_all(void *arg)
@@ -172,7 +169,7 @@ TEST_ON_THREE_AND_FIVE(readers_without_end_do_not_keep_a_writer_out, masters *m)
     actor *writer = actor_start();
 
     masters_open_connected(m, LONG_LEASE_MS);
-    dibs_runtime *other = masters_open_another(m, LONG_LEASE_MS);
+    dibs_runtime *other = test_runtime(masters_open_another(m, LONG_LEASE_MS));
     assert_status(DIBS_OK, share(m->rt, LIMIT_MS, 0));
     actor_begin_lock(writer, other, "a", LIMIT_MS);
     assert_true(wait_until(waits_at_all, m, LIMIT_MS));
@@ -185,15 +182,13 @@ TEST_ON_THREE_AND_FIVE(readers_without_end_do_not_keep_a_writer_out, masters *m)
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
     assert_status(DIBS_OK, actor_result(writer));
     assert_status(DIBS_OK, actor_unlock(writer, other, "a"));
-    actor_end(writer);
-    dibs_close(other);
 }
 
 /* One release hints all of them, and all are let in: much sooner than by one poll after the other. */
 TEST_ON_THREE_AND_FIVE(all_readers_are_let_in_when_a_writer_of_a_quorum_leaves, masters *m)
 {
     masters_open_connected(m, LONG_LEASE_MS);
-    dibs_runtime *other = masters_open_another(m, LONG_LEASE_MS);
+    dibs_runtime *other = test_runtime(masters_open_another(m, LONG_LEASE_MS));
     struct crowd crowd = {.rts = {m->rt, other, other}};
     assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
     for (int i = 0; i < READERS; i++) {
@@ -207,7 +202,6 @@ TEST_ON_THREE_AND_FIVE(all_readers_are_let_in_when_a_writer_of_a_quorum_leaves, 
     for (int i = 0; i < READERS; i++) /* a majority each, and not the same one: none may say that three share it */
         assert_status(DIBS_OK, actor_check(crowd.readers[i], crowd.rts[i], "a"));
     crowd_leave(&crowd);
-    dibs_close(other);
 }
 
 /* -------------------------------------------------------- leases and losses */
@@ -215,7 +209,7 @@ TEST_ON_THREE_AND_FIVE(all_readers_are_let_in_when_a_writer_of_a_quorum_leaves, 
 TEST_ON_THREE_AND_FIVE(shared_leases_are_renewed_though_a_minority_is_down, masters *m)
 {
     masters_open_connected(m, SAFE_LEASE_MS);
-    dibs_runtime *other = masters_open_another(m, SAFE_LEASE_MS);
+    dibs_runtime *other = test_runtime(masters_open_another(m, SAFE_LEASE_MS));
     struct crowd crowd = crowd_share(m, other);
     await_sharers(m, READERS, m->count); /* a slow master has them after the next renewal */
     for (size_t i = 0; i < m->count - m->majority; i++)
@@ -234,7 +228,6 @@ TEST_ON_THREE_AND_FIVE(shared_leases_are_renewed_though_a_minority_is_down, mast
     assert_status(DIBS_OK, dibs_timedlock(m->rt, "a", LIMIT_MS));
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
     assert_int_equal(stats_of(m->rt).lost + stats_of(other).lost, 0);
-    dibs_close(other);
 }
 
 static int count_lost(const struct crowd *crowd)
@@ -264,7 +257,7 @@ TEST_ON_THREE_AND_FIVE(a_share_lost_by_a_minority_is_set_again_and_by_a_majority
 {
     m->config.command_timeout_ms = LIMIT_MS;
     masters_open_connected(m, SAFE_LEASE_MS);
-    dibs_runtime *other = masters_open_another(m, SAFE_LEASE_MS);
+    dibs_runtime *other = test_runtime(masters_open_another(m, SAFE_LEASE_MS));
     struct crowd crowd = crowd_share(m, other);
     await_sharers(m, READERS, m->count);
     server_do(m->servers[0], "DEL lock:a dibs:share:{lock:a}");
@@ -277,7 +270,6 @@ TEST_ON_THREE_AND_FIVE(a_share_lost_by_a_minority_is_set_again_and_by_a_majority
         assert_status(DIBS_LOST, actor_unlock(crowd.readers[i], crowd.rts[i], "a"));
         actor_end(crowd.readers[i]);
     }
-    dibs_close(other);
 }
 
 /* Once is enough, but where the machine takes 100 ms from master to master: a renewal in between sets the lock again.
@@ -299,7 +291,7 @@ static void force_until_lost(masters *m, const char *token, const struct crowd *
 TEST_ON_THREE_AND_FIVE(a_forced_unlock_on_a_quorum_ends_one_sharer_or_all, masters *m)
 {
     masters_open_connected(m, 0);
-    dibs_runtime *other = masters_open_another(m, 0);
+    dibs_runtime *other = test_runtime(masters_open_another(m, 0));
     struct crowd crowd = crowd_share(m, other);
     await_sharers(m, READERS, m->count);
     for (size_t i = 0; i < m->count; i++)
@@ -313,14 +305,13 @@ TEST_ON_THREE_AND_FIVE(a_forced_unlock_on_a_quorum_ends_one_sharer_or_all, maste
         assert_status(DIBS_LOST, actor_unlock(crowd.readers[i], crowd.rts[i], "a"));
         actor_end(crowd.readers[i]);
     }
-    dibs_close(other);
 }
 
 /* Renewals change the key at all masters, and all sharers are told: they look, and change nothing in turn. */
 TEST_ON_THREE_AND_FIVE(sharers_on_a_quorum_do_not_renew_because_of_renewals, masters *m)
 {
     masters_open_connected(m, SAFE_LEASE_MS);
-    dibs_runtime *other = masters_open_another(m, SAFE_LEASE_MS);
+    dibs_runtime *other = test_runtime(masters_open_another(m, SAFE_LEASE_MS));
     struct crowd crowd = crowd_share(m, other);
     await_sharers(m, READERS, m->count);
     for (size_t i = 0; i < m->count; i++)
@@ -332,7 +323,6 @@ TEST_ON_THREE_AND_FIVE(sharers_on_a_quorum_do_not_renew_because_of_renewals, mas
     print_message("# %lld scripts\n", scripts);
     assert_true(scripts < 200); /* some 40; else each has the other renew every few ms */
     crowd_leave(&crowd);
-    dibs_close(other);
 }
 
 /* ---------------------------------------------------------------------- tasks */
@@ -342,8 +332,8 @@ TEST_ON_THREE_AND_FIVE(tasks_share_a_lock_of_a_quorum_and_a_writer_waits_for_all
     dibs_task *readers[READERS], *writer;
 
     masters_open_connected(m, LONG_LEASE_MS);
-    dibs_queue *q = queue_new();
-    writer = task_of_runtime(m->rt);
+    dibs_queue *q = test_queue(queue_new());
+    writer = test_task(task_of_runtime(m->rt));
     for (int i = 0; i < READERS; i++) {
         readers[i] = task_of_runtime(m->rt);
         assert_status(DIBS_OK, task_lock_with(readers[i], "a", LIMIT_MS, &shared, q));
@@ -354,8 +344,6 @@ TEST_ON_THREE_AND_FIVE(tasks_share_a_lock_of_a_quorum_and_a_writer_waits_for_all
         dibs_task_free(readers[i]); /* gives up what it holds */
     expect_done(q, DIBS_DONE_LOCK, DIBS_OK, writer);
     assert_status(DIBS_OK, task_unlock(writer, "a", q));
-    dibs_task_free(writer);
-    dibs_queue_free(q);
 }
 
 TESTS(masters_setup_3, masters_teardown)

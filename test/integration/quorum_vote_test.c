@@ -56,7 +56,7 @@ TEST_ON_THREE_AND_FIVE(a_wiped_master_does_not_vote_before_the_longest_lease_is_
     masters_open_connected(m, LEASE_MS);
     for (size_t i = 0; i < m->count - m->majority; i++)
         server_pause(m->servers[m->count - 1 - i]);
-    dibs_runtime *holder = masters_open_another(m, LEASE_MS);
+    dibs_runtime *holder = test_runtime(masters_open_another(m, LEASE_MS));
     int64_t granted = now_ms(); /* or later: on a busy machine the call may take longer than the margin of the lease */
     assert_status(DIBS_OK, dibs_lock_with(holder, "a", LIMIT_MS, &(dibs_lock_options){.flags = DIBS_FIXED_LEASE}));
     server_kill(m->servers[0]);
@@ -74,7 +74,6 @@ TEST_ON_THREE_AND_FIVE(a_wiped_master_does_not_vote_before_the_longest_lease_is_
     assert_that(passed >= LEASE_MS - LEASE_MS / 50 - 5, "another had it after %lld ms", (long long)passed);
     assert_true(wait_until(master_knows, m->servers[0], LIMIT_MS));
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
-    dibs_close(holder);
 }
 
 /* The master was looked at, but no client has admitted it. */
@@ -98,7 +97,7 @@ TEST_ON(a_master_whose_clock_steps_does_not_vote_before_the_longest_lease_is_ove
     masters_open_connected(m, LEASE_MS);
     server_pause(m->servers[3]);
     server_pause(m->servers[4]);
-    dibs_runtime *holder = masters_open_another(m, LEASE_MS);
+    dibs_runtime *holder = test_runtime(masters_open_another(m, LEASE_MS));
     int64_t granted = now_ms(); /* or later */
     assert_status(DIBS_OK, dibs_lock_with(holder, "a", LIMIT_MS, &(dibs_lock_options){.flags = DIBS_FIXED_LEASE}));
     masters_step_clock(m, 0, 60000);
@@ -117,7 +116,6 @@ TEST_ON(a_master_whose_clock_steps_does_not_vote_before_the_longest_lease_is_ove
     assert_status(DIBS_OK, dibs_timedlock(m->rt, "a", LIMIT_MS));
     assert_true(now_ms() >= granted + LEASE_MS - LEASE_MS / 50 - 5);
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
-    dibs_close(holder);
 }
 
 static process *start_agent(const masters *m, uint32_t lease_ms)
@@ -137,7 +135,7 @@ TEST_WITH(a_step_of_the_clock_does_not_shorten_a_wait, masters_setup_5_with_cloc
           masters *m)
 {
     masters_open_connected(m, WAIT_MS);
-    dibs_runtime *looks_often = masters_open_another(m, LOOKS_OFTEN_MS);
+    dibs_runtime *looks_often = test_runtime(masters_open_another(m, LOOKS_OFTEN_MS));
     server_pause(m->servers[3]);
     server_pause(m->servers[4]);
     process *holder = start_agent(m, WAIT_MS);
@@ -160,7 +158,6 @@ TEST_WITH(a_step_of_the_clock_does_not_shorten_a_wait, masters_setup_5_with_cloc
     assert_status(DIBS_OK, dibs_unlock(looks_often, "a"));
     assert_true(wait_until(master_knows, m->servers[0], LIMIT_MS));
     process_free(holder);
-    dibs_close(looks_often);
 }
 
 static void set_right_again(masters *m)
@@ -177,7 +174,7 @@ static void set_right_again(masters *m)
 TEST_ON(a_master_whose_clock_was_set_back_does_not_vote, masters *m)
 {
     masters_open_connected(m, LEASE_MS);
-    dibs_runtime *other = masters_open_another(m, LEASE_MS);
+    dibs_runtime *other = test_runtime(masters_open_another(m, LEASE_MS));
     server_pause(m->servers[3]); /* so the first is needed for a majority */
     server_pause(m->servers[4]);
     masters_step_clock(m, 0, -60000);
@@ -186,14 +183,13 @@ TEST_ON(a_master_whose_clock_was_set_back_does_not_vote, masters *m)
     set_right_again(m);
     assert_status(DIBS_OK, dibs_timedlock(other, "a", LIMIT_MS));
     assert_status(DIBS_OK, dibs_unlock(other, "a"));
-    dibs_close(other);
 }
 
 /* Earlier grants end early if the clock is corrected: no renewal there counts. */
 TEST_ON(a_master_whose_clock_was_set_back_renews_nothing, masters *m)
 {
     masters_open_connected(m, LEASE_MS);
-    dibs_runtime *other = masters_open_another(m, LEASE_MS);
+    dibs_runtime *other = test_runtime(masters_open_another(m, LEASE_MS));
     server_pause(m->servers[3]);
     server_pause(m->servers[4]);
     assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
@@ -203,7 +199,6 @@ TEST_ON(a_master_whose_clock_was_set_back_renews_nothing, masters *m)
     set_right_again(m);
     assert_status(DIBS_OK, dibs_timedlock(other, "a", LIMIT_MS));
     assert_status(DIBS_OK, dibs_unlock(other, "a"));
-    dibs_close(other);
 }
 
 /* In the end the master votes like the others again. */

@@ -115,13 +115,12 @@ TEST_ON_THREE_AND_FIVE(a_flush_at_a_majority_is_noticed, masters *m)
 TEST_ON_THREE_AND_FIVE(a_forced_unlock_on_a_quorum_is_noticed, masters *m)
 {
     hold(m, m->count);
-    dibs_runtime *other = masters_open_another(m, 0);
+    dibs_runtime *other = test_runtime(masters_open_another(m, 0));
     int64_t since = now_ms();
     assert_status(DIBS_OK, dibs_force_unlock(other, "a", NULL));
     expect_told_since(m, since);
     assert_status(DIBS_OK, dibs_timedlock(other, "a", LIMIT_MS));
     assert_status(DIBS_OK, dibs_unlock(other, "a"));
-    dibs_close(other);
 }
 
 /*

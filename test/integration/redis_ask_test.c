@@ -194,8 +194,6 @@ TEST_ON(all_asks_of_a_token_go_over_one_connection, fixture *f)
     server_do(f->server, "DEL lock:x");
     assert_status(DIBS_OK, actor_result(waiter));
     assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "x"));
-    actor_end(waiter);
-    actor_end(other);
 }
 
 /* The first ask is sent with the release of the thread before, over the same connection. */
@@ -225,9 +223,6 @@ TEST_ON(the_ask_behind_a_release_uses_the_connection_of_the_later_asks, fixture 
         assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "x"));
     }
     redisFree(monitor);
-    actor_end(holder);
-    actor_end(waiter);
-    actor_end(other);
 }
 
 /* --------------------------------------------------- how often a waiter asks */
@@ -281,7 +276,6 @@ TEST_ON(a_foreign_owner_whose_expiry_was_removed_is_polled_as_before, fixture *f
     server_do(f->server, "DEL lock:x");
     assert_status(DIBS_OK, actor_result(waiter));
     assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "x"));
-    actor_end(waiter);
 }
 
 TESTS(fixture_setup, fixture_teardown)

@@ -135,7 +135,6 @@ TEST_ON(each_thread_has_its_own_count, fixture *f)
     assert_status(DIBS_OK, actor_unlock_all(other, f->rt));
     assert_status(DIBS_OK, dibs_trylock(f->rt, "its"));
     assert_status(DIBS_OK, dibs_unlock(f->rt, "its"));
-    actor_end(other);
 }
 
 TEST_ON(another_thread_cannot_unlock, fixture *f)
@@ -160,7 +159,6 @@ TEST_ON(another_thread_cannot_unlock, fixture *f)
     assert_int_equal(hold_of(f->rt, "x").count, before.count);
     assert_int_equal(hold_of(f->rt, "x").fence, before.fence);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    actor_end(other);
 }
 
 TEST_ON(unlock_all_gives_up_every_hold, fixture *f)
@@ -168,7 +166,7 @@ TEST_ON(unlock_all_gives_up_every_hold, fixture *f)
     dibs_runtime *second;
 
     fixture_open(f, 0);
-    second = open_runtime(f->server, 0);
+    second = test_runtime(open_runtime(f->server, 0));
     assert_status(DIBS_OK, dibs_unlock_all(f->rt));
     for (int i = 0; i < 3; i++) {
         assert_status(DIBS_OK, dibs_lock(f->rt, "a"));
@@ -186,7 +184,6 @@ TEST_ON(unlock_all_gives_up_every_hold, fixture *f)
     /* Holds of another runtime belong to another owner. */
     assert_status(DIBS_OK, dibs_check(second, "d"));
     assert_status(DIBS_OK, dibs_unlock_all(second));
-    dibs_close(second);
 }
 
 /* In Redisson the outer lease is cut down to the inner acquire's shorter one. */

@@ -27,7 +27,7 @@ TEST_ON(a_connection_may_break_before_the_replicas_answer, fixture *f)
     script_server *net = fixture_between(f);
     dibs_config config = {
         .lease_ms = LONG_LEASE_MS, .min_replicas = 1, .replica_timeout_ms = 200, .command_timeout_ms = LIMIT_MS / 4};
-    dibs_runtime *rt = open_url(script_server_url(net), &config);
+    dibs_runtime *rt = test_runtime(open_url(script_server_url(net), &config));
 
     fixture_open(f, 0);
     for (int i = 0; i < 2; i++) {
@@ -42,7 +42,6 @@ TEST_ON(a_connection_may_break_before_the_replicas_answer, fixture *f)
         expect_taken_back(f, rt, net, (script_rule){.match = "WAIT\r\n", .action = SCRIPT_TRUNCATE, .count = 1});
     }
     expect_works(f, f->rt, "x");
-    dibs_close(rt);
 }
 
 /* As above, but the server itself is stopped, and then killed. */

@@ -190,7 +190,7 @@ TEST_WITH(a_pushed_grant_without_replicas_is_given_back, fixture_setup, fixture_
     dibs_config config = {.lease_ms = LONG_LEASE_MS, .min_replicas = 1, .replica_timeout_ms = 50, .outage_ms = 200};
 
     fixture_open(f, LONG_LEASE_MS);
-    careful = open_url(f->server->url, &config);
+    careful = test_runtime(open_url(f->server->url, &config));
     for (int i = 0; i < 3; i++) {
         assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
         actor_begin_lock(waiter, careful, "x", DIBS_WAIT_FOREVER);
@@ -203,8 +203,6 @@ TEST_WITH(a_pushed_grant_without_replicas_is_given_back, fixture_setup, fixture_
     }
     assert_int_equal(stats_of(careful).granted, 0);
     queue_assert_gone(f->server, "x");
-    actor_end(waiter);
-    dibs_close(careful);
 }
 
 /* The word behind the key that a script of the runtime set the lock to, in a line of MONITOR. False: it is another. */

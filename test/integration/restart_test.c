@@ -122,8 +122,6 @@ TEST_ON(a_lease_that_was_handed_over_is_restored, fixture *f)
     server_await_value(f->server, "lock:x", token);
     assert_status(DIBS_OK, actor_unlock(second, f->rt, "x"));
     assert_false(server_has(f->server, "lock:x"));
-    actor_end(first);
-    actor_end(second);
 }
 
 TEST_ON(a_fixed_lease_keeps_its_end, fixture *f)
@@ -200,8 +198,6 @@ TEST_ON(a_waiter_leaves_a_forgotten_lock_to_its_holder, fixture *f)
     assert_status(DIBS_OK, agent_unlock(holder, "x"));
     assert_status(DIBS_OK, agent_result(waiter)); /* long before the lease that the waiter saw is over */
     assert_status(DIBS_OK, agent_unlock(waiter, "x"));
-    agent_stop(holder);
-    agent_stop(waiter);
 }
 
 /* No holder restores the lock: the waiter gets it when the lease that it saw is over, and not before. */
@@ -223,7 +219,6 @@ TEST_ON(a_waiter_takes_a_forgotten_lock_of_a_dead_holder, fixture *f)
     assert_that(now_ms() >= end - 1, "%lld ms too early", (long long)(end - now_ms()));
     assert_status(DIBS_OK, agent_unlock(waiter, "x"));
     process_free(holder);
-    agent_stop(waiter);
 }
 
 /* -------------------------------- another client was granted the lock since */
@@ -285,7 +280,6 @@ TEST_ON(a_stopped_process_is_told_of_its_loss, fixture *f)
     assert_true(server_has(f->server, "lock:x"));
     assert_status(DIBS_OK, dibs_check(f->rt, "x"));
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    agent_stop(holder);
 }
 
 /* A foreign client raises no fence, but its lock is seen. */
@@ -302,7 +296,6 @@ TEST_ON(a_foreign_owner_keeps_a_forgotten_lock, fixture *f)
     assert_string_equal(server_value(f->server, "lock:x"), "somebody");
     server_do(f->server, "DEL lock:x");
     assert_status(DIBS_LOST, agent_unlock(holder, "x"));
-    agent_stop(holder);
 }
 
 /* The fence that it raised is remembered. */
@@ -310,7 +303,7 @@ TEST_ON(a_forced_unlock_is_not_undone, fixture *f)
 {
     set_up_persistent(f);
     fixture_open(f, LONG_LEASE_MS);
-    dibs_runtime *administrator = open_runtime(f->server, 0);
+    dibs_runtime *administrator = test_runtime(open_runtime(f->server, 0));
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     uint64_t fence = fence_of(f->rt, "x");
     assert_status(DIBS_OK, dibs_force_unlock(administrator, "x", NULL));
@@ -318,7 +311,6 @@ TEST_ON(a_forced_unlock_is_not_undone, fixture *f)
     expect_told(f, f->rt, fence);
     assert_false(server_has(f->server, "lock:x"));
     assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
-    dibs_close(administrator);
 }
 
 /* -------------------------------------------------- the server kept the locks */
@@ -348,7 +340,6 @@ TEST_ON(a_restart_with_persistence_changes_nothing, fixture *f)
     assert_status(DIBS_OK, agent_result(waiter));
     assert_status(DIBS_OK, agent_unlock(waiter, "x"));
     assert_status(DIBS_OK, dibs_unlock(f->rt, "y"));
-    agent_stop(waiter);
 }
 
 /* ----------------------------------------------------------------- failover */

@@ -157,7 +157,6 @@ TEST_ON(a_call_for_several_names_leaves_one_to_its_owner, fixture *f)
     dibs_queue_free(queue);
     dibs_close(rt);
     script_server_stop(net);
-    agent_stop(holder);
 }
 
 TESTS(fixture_setup, fixture_teardown)

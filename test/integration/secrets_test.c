@@ -38,7 +38,7 @@ static const char *url_of(const char *socket_url, bool user)
 /* A server that repeats an unknown command with its arguments. */
 TEST(no_error_shows_the_password_where_auth_is_unknown)
 {
-    server *s = server_start(&(server_options){.config = "rename-command AUTH \"\""});
+    server *s = test_server(server_start(&(server_options){.config = "rename-command AUTH \"\""}));
 
     for (int user = 0; user < 2; user++) {
         dibs_runtime *rt;
@@ -49,7 +49,6 @@ TEST(no_error_shows_the_password_where_auth_is_unknown)
         assert_non_null(strstr(dibs_last_error(), "AUTH"));
         assert_non_null(strstr(dibs_last_error(), "unknown command"));
     }
-    server_stop(s);
 }
 
 /* The server replaces one that accepted the password. */

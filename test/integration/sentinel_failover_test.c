@@ -377,7 +377,8 @@ TEST_ON(sharers_and_waiters_go_on_after_a_failover, struct scene *scene)
     actor *reader = actor_start(), *alone = actor_start(), *late = actor_start();
 
     open_scene(scene, (dibs_config){0});
-    dibs_runtime *other = open_url(scene->s->url, &(dibs_config){.lease_ms = LEASE_MS, .outage_ms = LIMIT_MS});
+    dibs_runtime *other =
+        test_runtime(open_url(scene->s->url, &(dibs_config){.lease_ms = LEASE_MS, .outage_ms = LIMIT_MS}));
     assert_status(DIBS_OK, dibs_lock_with(scene->rt, "held", 0, &shared));
     assert_status(DIBS_OK, actor_lock_with(reader, other, "held", 0, &shared));
     uint64_t fence = fence_of(scene->rt, "held");
@@ -403,10 +404,6 @@ TEST_ON(sharers_and_waiters_go_on_after_a_failover, struct scene *scene)
     assert_status(DIBS_OK, actor_result(late));
     assert_status(DIBS_OK, actor_unlock(late, scene->rt, "held"));
     assert_int_equal(events_count(&scene->events, DIBS_EVENT_LOST, "held"), 0);
-    actor_end(reader);
-    actor_end(alone);
-    actor_end(late);
-    dibs_close(other);
 }
 
 static bool has_two_sharers(void *arg)
@@ -459,7 +456,6 @@ TEST_ON(sharers_that_the_new_master_lacks_are_restored, struct scene *scene)
     assert_status(DIBS_OK, dibs_query(scene->rt, "held", &owner));
     assert_false(owner.held);
     process_free(readers);
-    actor_end(alone);
 }
 
 /* ---------------------------------------------------------------- outages */

@@ -47,10 +47,9 @@ static void expect_failure(dibs_status status, const char *url, const dibs_confi
 
 TEST(sentinels_lead_to_the_master)
 {
-    dibs_runtime *rt = open_url(shared->url, NULL);
+    dibs_runtime *rt = test_runtime(open_url(shared->url, NULL));
 
     expect_lock_at(rt, shared->data[0]);
-    dibs_close(rt);
 }
 
 TEST(sentinels_that_are_down_or_hang_are_passed_over)
@@ -89,9 +88,8 @@ TEST(a_server_that_is_no_sentinel_is_passed_over)
     snprintf(url, sizeof url, "redis-sentinel://127.0.0.1:%d/mymaster", port);
     expect_failure(DIBS_UNAVAILABLE, url, NULL, "does not answer as a sentinel does");
     snprintf(url, sizeof url, "redis-sentinel://127.0.0.1:%d,127.0.0.1:%d/mymaster", port, shared->sentinels[2]->port);
-    dibs_runtime *rt = open_url(url, NULL);
+    dibs_runtime *rt = test_runtime(open_url(url, NULL));
     expect_lock_at(rt, shared->data[0]);
-    dibs_close(rt);
 }
 
 TEST(sentinels_have_passwords_of_their_own)
@@ -177,7 +175,8 @@ TEST(an_answer_that_is_malformed_is_not_used)
 /* The first sentinel of the URL was left behind with the old master, which still claims to be a master. */
 TEST(a_stale_sentinel_that_comes_first_is_outvoted)
 {
-    server *old = server_start(&(server_options){.tcp = true}), *new_one = server_start(&(server_options){.tcp = true});
+    server *old = test_server(server_start(&(server_options){.tcp = true})),
+           *new_one = test_server(server_start(&(server_options){.tcp = true}));
     fake_sentinel s[3];
     char url[160];
 
@@ -196,8 +195,6 @@ TEST(a_stale_sentinel_that_comes_first_is_outvoted)
     assert_true(server_calls(old, "evalsha") == 0);
     for (int i = 0; i < 3; i++)
         fake_sentinel_stop(&s[i]);
-    server_stop(new_one);
-    server_stop(old);
 }
 
 static bool has_no_client(void *arg)
@@ -273,12 +270,11 @@ static void lock_in_child(dibs_runtime *rt)
 
 TEST(a_child_asks_the_sentinels_by_itself)
 {
-    dibs_runtime *rt = open_url(shared->url, NULL);
+    dibs_runtime *rt = test_runtime(open_url(shared->url, NULL));
 
     expect_lock_at(rt, shared->data[0]);
     run_child(lock_in_child, rt);
     expect_lock_at(rt, shared->data[0]);
-    dibs_close(rt);
 }
 
 TESTS_OF(NULL, NULL, start_shared, stop_shared)

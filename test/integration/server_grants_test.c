@@ -59,7 +59,7 @@ TEST_ON(a_contended_lock_costs_one_ask_and_one_release, fixture *f)
     actor *waiter = actor_start();
 
     fixture_open(f, LONG_LEASE_MS);
-    second = open_runtime(f->server, LONG_LEASE_MS);
+    second = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     unsigned untold = 0;
     subscribe(f, second, f->rt);
     for (unsigned i = 1; i <= 10; i++) {
@@ -82,8 +82,6 @@ TEST_ON(a_contended_lock_costs_one_ask_and_one_release, fixture *f)
     }
     assert_true(untold > 0);
     queue_assert_gone(f->server, "x");
-    actor_end(waiter);
-    dibs_close(second);
 }
 
 /* ------------------------------------------------------ how long it lasts */
@@ -111,7 +109,6 @@ TEST_ON(a_grant_counts_from_its_ask, fixture *f)
     assert_true(left >= LONG_LEASE_MS - LONG_LEASE_MS / 100 - 2 - (now_ms() - asked) - SLACK_MS);
     assert_true(left <= server_integer(f->server, "PTTL lock:x"));
     assert_status(DIBS_OK, agent_unlock(agent, "x"));
-    agent_stop(agent);
 }
 
 /* A lease never counts for longer than the store keeps it, whenever between two asks the push comes. */
@@ -137,7 +134,6 @@ TEST_ON(a_pushed_lease_never_outlasts_the_stores, fixture *f)
         assert_that(believed <= stored, "by %" PRId64 " ms", believed - stored);
         assert_status(DIBS_OK, agent_unlock(agent, "x"));
     }
-    agent_stop(agent);
 }
 
 /*
@@ -236,7 +232,6 @@ TEST_ON(a_push_for_a_concluded_attempt_is_given_back, fixture *f)
         publish_grant(f->server, &entry, entry.number);
         assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
     }
-    agent_stop(agent);
 }
 
 TEST_ON(nonsense_on_the_channel_changes_nothing, fixture *f)
@@ -325,7 +320,6 @@ TEST_ON(a_stopped_waiter_is_passed_over, fixture *f)
     assert_false(process_try_read(still));
     assert_status(DIBS_OK, agent_unlock(next, "x"));
     agent_has_it(f, still);
-    agent_stop(next);
 }
 
 /* The waiters wait for the dead holder's lease, not less and not much more; not for a third of their own. */
@@ -361,7 +355,7 @@ TEST_ON(waiters_wait_for_the_lease_of_a_killed_holder, fixture *f)
 TEST_ON(a_release_sent_twice_takes_nothing_from_the_next, fixture *f)
 {
     script_server *net = fixture_between(f);
-    dibs_runtime *holder = open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS});
+    dibs_runtime *holder = test_runtime(open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS}));
     process *agent;
 
     fixture_open(f, LONG_LEASE_MS);
@@ -375,7 +369,6 @@ TEST_ON(a_release_sent_twice_takes_nothing_from_the_next, fixture *f)
         queue_assert_gone(f->server, "x");
     }
     assert_int_equal(stats_of(holder).lost, 0);
-    dibs_close(holder);
 }
 
 /* The ask of a waiter, through a connection that is cut when it has been executed. */

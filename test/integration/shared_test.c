@@ -62,7 +62,7 @@ TEST_ON(a_sharer_re_enters_only_shared, fixture *f)
 TEST_ON(a_writer_re_enters_either_way_and_stays_alone, fixture *f)
 {
     fixture_open(f, LONG_LEASE_MS);
-    dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
+    dibs_runtime *other = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     assert_status(DIBS_OK, share(f->rt, "x", 0, 1));
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
@@ -73,8 +73,6 @@ TEST_ON(a_writer_re_enters_either_way_and_stays_alone, fixture *f)
     assert_status(DIBS_BUSY, actor_lock_with(a, other, "x", 0, &shared));
     assert_int_equal(owner_of(f->rt, "x").sharers, 0);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    actor_end(a);
-    dibs_close(other);
 }
 
 /* ------------------------------------------------------------ tokens, sharers */
@@ -160,7 +158,7 @@ TEST_ON(readers_share_and_a_writer_waits_for_all, fixture *f)
     dibs_hold hold;
 
     fixture_open(f, LONG_LEASE_MS);
-    second = open_runtime(f->server, LONG_LEASE_MS);
+    second = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     for (int i = 0; i < READERS; i++) {
         readers[i] = actor_start();
         assert_status(DIBS_OK, actor_lock_with(readers[i], i % 2 ? f->rt : second, "x", 0, &shared));
@@ -188,9 +186,6 @@ TEST_ON(readers_share_and_a_writer_waits_for_all, fixture *f)
     assert_status(DIBS_OK, actor_unlock(writer, f->rt, "x"));
     assert_status(DIBS_OK, actor_result(late));
     assert_status(DIBS_OK, actor_unlock(late, second, "x"));
-    actor_end(writer);
-    actor_end(late);
-    dibs_close(second);
 }
 
 /* One script lets all of them in, and each is told at once: the waits have no limit. */
@@ -200,7 +195,7 @@ TEST_ON(all_readers_are_let_in_when_a_writer_leaves, fixture *f)
     dibs_runtime *second;
 
     fixture_open(f, LONG_LEASE_MS);
-    second = open_runtime(f->server, LONG_LEASE_MS);
+    second = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     for (int i = 0; i < READERS; i++) {
         readers[i] = actor_start();
@@ -215,7 +210,6 @@ TEST_ON(all_readers_are_let_in_when_a_writer_leaves, fixture *f)
         assert_status(DIBS_OK, actor_unlock(readers[i], i % 2 ? f->rt : second, "x"));
         actor_end(readers[i]);
     }
-    dibs_close(second);
 }
 
 TEST_ON(a_semaphore_grants_no_more_than_its_permits, fixture *f)
@@ -258,8 +252,6 @@ TEST_ON(a_writer_that_gives_up_lets_readers_in, fixture *f)
     assert_status(DIBS_OK, actor_unlock(reader, f->rt, "x"));
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     queue_assert_gone(f->server, "x");
-    actor_end(writer);
-    actor_end(reader);
 }
 
 /* ------------------------------------------------------------- foreign clients */
@@ -295,7 +287,6 @@ TEST_ON(a_foreign_client_finds_the_key_as_long_as_anybody_shares, fixture *f)
     assert_status(DIBS_BUSY, share(f->rt, "x", 0, 3));
     assert_string_equal(dibs_last_error(), "somebody else holds \"x\", or waits for it alone, or its limit is reached");
     server_do(f->server, "DEL lock:x");
-    actor_end(a);
 }
 
 /* Sharers whose key was deleted have no part in the lock any more. */
@@ -312,7 +303,6 @@ TEST_ON(a_key_that_was_deleted_takes_its_sharers_along, fixture *f)
     assert_int_equal(owner_of(f->rt, "x").sharers, 1);
     assert_status(DIBS_OK, actor_check(a, f->rt, "x"));
     assert_status(DIBS_OK, actor_unlock(a, f->rt, "x"));
-    actor_end(a);
 }
 
 /* -------------------------------------------------------- leases and losses */
@@ -335,7 +325,6 @@ TEST_ON(each_sharers_lease_is_renewed_and_extended_by_itself, fixture *f)
     assert_in_range(server_integer(f->server, "PTTL lock:x"), 1, SAFE_LEASE_MS);
     assert_status(DIBS_OK, dibs_check(f->rt, "x"));
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    actor_end(a);
 }
 
 /* As those of a lock that is held alone do. */
@@ -354,14 +343,13 @@ TEST_ON(sharers_leases_are_renewed_and_extended_on_a_full_server, fixture *f)
     assert_status(DIBS_OK, actor_unlock(a, f->rt, "x"));
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     server_set_memory_out(f->server, false);
-    actor_end(a);
 }
 
 TEST_ON(a_release_on_a_full_server_lets_those_in_who_wait_to_share, fixture *f)
 {
     fixture_open(f, LONG_LEASE_MS);
     dibs_task *readers[2] = {task_of_runtime(f->rt), task_of_runtime(f->rt)};
-    dibs_queue *q = queue_new();
+    dibs_queue *q = test_queue(queue_new());
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     for (int i = 0; i < 2; i++) {
         begin_lock(readers[i], "x", DIBS_WAIT_FOREVER, &shared, q);
@@ -377,7 +365,6 @@ TEST_ON(a_release_on_a_full_server_lets_those_in_who_wait_to_share, fixture *f)
     server_set_memory_out(f->server, false);
     for (int i = 0; i < 2; i++)
         dibs_task_free(readers[i]);
-    dibs_queue_free(q);
 }
 
 static bool has_one_sharer(void *arg)
@@ -400,7 +387,6 @@ TEST_ON(a_sharers_fixed_lease_ends_and_the_others_go_on, fixture *f)
     assert_status(DIBS_OK, actor_check(a, f->rt, "x"));
     assert_that(wait_until(has_one_sharer, f->rt, LIMIT_MS), "the other lease does not end in the store");
     assert_status(DIBS_OK, actor_unlock(a, f->rt, "x"));
-    actor_end(a);
 }
 
 struct couple {
@@ -464,7 +450,6 @@ TEST_ON(many_dead_sharers_do_not_keep_the_lock, fixture *f)
     assert_false(server_has(f->server, "lock:x"));
     assert_status(DIBS_OK, dibs_trylock(f->rt, "x"));
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    actor_end(other);
 }
 
 /* It was not counted any more, though its entry was still there. */
@@ -479,7 +464,6 @@ TEST_ON(a_dead_sharer_that_is_taken_out_takes_no_other_along, fixture *f)
     assert_status(DIBS_BUSY, actor_lock(other, f->rt, "x", 0));
     assert_status(DIBS_OK, dibs_check(f->rt, "x"));
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    actor_end(other);
 }
 
 /* ------------------------------------------------------------ a right is missing */
@@ -558,7 +542,7 @@ static bool x_is_taken(void *server_of_x)
 TEST_ON(a_sharer_that_asks_again_has_a_fence_though_the_server_lost_it, fixture *f)
 {
     script_server *net = fixture_between(f);
-    dibs_runtime *far = open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS});
+    dibs_runtime *far = test_runtime(open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS}));
     actor *asker = actor_start(), *other = actor_start();
     dibs_hold hold;
 
@@ -575,9 +559,6 @@ TEST_ON(a_sharer_that_asks_again_has_a_fence_though_the_server_lost_it, fixture 
     assert_status(DIBS_OK, actor_unlock(asker, far, "x"));
     assert_status(DIBS_OK, actor_unlock(other, f->rt, "x"));
     assert_false(server_has(f->server, "lock:x"));
-    actor_end(asker);
-    actor_end(other);
-    dibs_close(far);
 }
 
 static bool has_result(void *arg)
@@ -625,8 +606,6 @@ TEST_ON(nobody_is_let_in_where_it_is_not_known_who_shares, fixture *f)
     server_do(f->server, "DEL lock:x");
     assert_status(DIBS_LOST, actor_unlock(other, f->rt, "x"));
     assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
-    actor_end(late);
-    actor_end(other);
 }
 
 static bool has_lost(void *arg)
@@ -641,7 +620,7 @@ TEST_ON(a_deleted_key_is_told_to_all_sharers, fixture *f)
     dibs_runtime *second;
 
     open_tracking(f, 0);
-    second = open_runtime(f->server, 0);
+    second = test_runtime(open_runtime(f->server, 0));
     assert_status(DIBS_OK, share(f->rt, "x", 0, 0));
     assert_status(DIBS_OK, actor_lock_with(a, second, "x", 0, &shared));
     await_tracked(f->server, f->rt, 2);
@@ -654,8 +633,6 @@ TEST_ON(a_deleted_key_is_told_to_all_sharers, fixture *f)
         assert_true(now_ms() - since < SOON_MS);
     assert_status(DIBS_LOST, actor_unlock(a, second, "x"));
     assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
-    actor_end(a);
-    dibs_close(second);
 }
 
 /* The sharer that is forced out is told at once, and no other loses its lock. */
@@ -665,7 +642,7 @@ TEST_ON(a_forced_unlock_of_one_sharer_is_told_to_it_alone, fixture *f)
     dibs_runtime *second;
 
     open_tracking(f, 0);
-    second = open_runtime(f->server, 0);
+    second = test_runtime(open_runtime(f->server, 0));
     assert_status(DIBS_OK, share(f->rt, "x", 0, 0));
     dibs_owner first = owner_of(f->rt, "x");
     assert_status(DIBS_OK, actor_lock_with(a, second, "x", 0, &shared));
@@ -680,8 +657,6 @@ TEST_ON(a_forced_unlock_of_one_sharer_is_told_to_it_alone, fixture *f)
     assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
     assert_status(DIBS_OK, actor_unlock(a, second, "x"));
     assert_int_equal(stats_of(second).lost, 0);
-    actor_end(a);
-    dibs_close(second);
 }
 
 /* The retraction of a waiter changes the key, and the server does not tell the connection that did it. */
@@ -691,7 +666,7 @@ TEST_ON(a_sharer_that_let_others_in_is_still_told_of_losses, fixture *f)
     dibs_runtime *second;
 
     open_tracking(f, 0);
-    second = open_runtime(f->server, 0);
+    second = test_runtime(open_runtime(f->server, 0));
     assert_status(DIBS_OK, share(f->rt, "x", 0, 0));
     await_tracked(f->server, f->rt, 1);
     actor_begin_lock(writer, f->rt, "x", DIBS_WAIT_FOREVER);
@@ -711,9 +686,6 @@ TEST_ON(a_sharer_that_let_others_in_is_still_told_of_losses, fixture *f)
     assert_true(now_ms() - since < SOON_MS);
     assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
     assert_status(DIBS_LOST, actor_unlock(reader, second, "x"));
-    actor_end(writer);
-    actor_end(reader);
-    dibs_close(second);
 }
 
 /* Renewals change the key, and all sharers are told: they look, and change nothing in turn. */
@@ -723,7 +695,7 @@ TEST_ON(sharers_do_not_renew_because_of_renewals, fixture *f)
     dibs_runtime *second;
 
     open_tracking(f, 3 * SAFE_LEASE_MS);
-    second = open_runtime(f->server, 3 * SAFE_LEASE_MS);
+    second = test_runtime(open_runtime(f->server, 3 * SAFE_LEASE_MS));
     assert_status(DIBS_OK, share(f->rt, "x", 0, 0));
     assert_status(DIBS_OK, actor_lock_with(a, second, "x", 0, &shared));
     await_tracked(f->server, f->rt, 2);
@@ -738,8 +710,6 @@ TEST_ON(sharers_do_not_renew_because_of_renewals, fixture *f)
     assert_status(DIBS_OK, actor_check(a, second, "x"));
     assert_status(DIBS_OK, actor_unlock(a, second, "x"));
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    actor_end(a);
-    dibs_close(second);
 }
 
 /* ----------------------------------------------------------------- restarts */
@@ -758,7 +728,7 @@ TEST_ON(sharers_restore_their_leases, fixture *f)
     dibs_runtime *second;
 
     fixture_open(f, LEASE_MS);
-    second = open_runtime(f->server, LEASE_MS);
+    second = test_runtime(open_runtime(f->server, LEASE_MS));
     for (int i = 0; i < READERS; i++) {
         readers[i] = actor_start();
         assert_status(DIBS_OK, actor_lock_with(readers[i], i % 2 ? f->rt : second, "x", 0, &shared));
@@ -778,7 +748,6 @@ TEST_ON(sharers_restore_their_leases, fixture *f)
     assert_true(fence_of(f->rt, "x") > fence);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     assert_int_equal(stats_of(f->rt).lost + stats_of(second).lost, 0);
-    dibs_close(second);
 }
 
 /* A process that shares x, and is stopped while the server loses its data. */
@@ -857,9 +826,9 @@ TEST_ON(tasks_share_and_a_writer_waits_for_all, fixture *f)
     dibs_hold hold;
 
     fixture_open(f, LONG_LEASE_MS);
-    dibs_queue *q = queue_new();
-    writer = task_of_runtime(f->rt);
-    late = task_of_runtime(f->rt);
+    dibs_queue *q = test_queue(queue_new());
+    writer = test_task(task_of_runtime(f->rt));
+    late = test_task(task_of_runtime(f->rt));
     for (int i = 0; i < TASKS; i++) {
         readers[i] = task_of_runtime(f->rt);
         assert_status(DIBS_OK, task_lock_with(readers[i], "x", 0, &shared, q));
@@ -897,9 +866,6 @@ TEST_ON(tasks_share_and_a_writer_waits_for_all, fixture *f)
     for (int i = 0; i < 2; i++) /* and so here */
         assert_status(DIBS_OK, next_done(q).status);
     assert_status(DIBS_OK, task_unlock(late, "x", q));
-    dibs_task_free(writer);
-    dibs_task_free(late);
-    dibs_queue_free(q);
 }
 
 TEST_ON(several_names_are_shared_together, fixture *f)
@@ -917,14 +883,13 @@ TEST_ON(several_names_are_shared_together, fixture *f)
     assert_status(DIBS_BUSY, dibs_lock_names(f->rt, names, 2, 0, NULL));
     assert_int_equal(owner_of(f->rt, "b").sharers, 0);
     assert_status(DIBS_OK, actor_unlock(a, f->rt, "a"));
-    actor_end(a);
 }
 
 /* A place in the queue that is given up lets in who waits behind it. */
 TEST_ON(a_task_that_is_cancelled_keeps_no_reader_out, fixture *f)
 {
     fixture_open(f, LONG_LEASE_MS);
-    dibs_queue *q = queue_new();
+    dibs_queue *q = test_queue(queue_new());
     dibs_task *writer = task_of_runtime(f->rt), *reader = task_of_runtime(f->rt);
     assert_status(DIBS_OK, share(f->rt, "x", 0, 2));
     begin_lock(writer, "x", DIBS_WAIT_FOREVER, NULL, q);
@@ -942,7 +907,6 @@ TEST_ON(a_task_that_is_cancelled_keeps_no_reader_out, fixture *f)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    dibs_queue_free(q);
 }
 
 /* ------------------------------------------------------------- other endings */
@@ -975,7 +939,6 @@ TEST_ON(a_runtime_that_closes_gives_its_permits_back, fixture *f)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     assert_status(DIBS_OK, dibs_trylock(f->rt, "x"));
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    actor_end(a);
 }
 
 static void child_shares_by_itself(dibs_runtime *rt)

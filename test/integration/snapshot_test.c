@@ -76,9 +76,6 @@ TEST_ON(an_owner_of_a_snapshot_that_released_since_gives_way, fixture *f)
         assert_false(server_has(f->server, "lock:x"));
         queue_assert_gone(f->server, "x");
     }
-    agent_stop(ghost);
-    agent_stop(holder);
-    agent_stop(waiter);
 }
 
 /* The snapshot shows the lock as it was when the holder had it before, with the same fence: it is locked again. */
@@ -107,7 +104,6 @@ TEST_ON(an_earlier_hold_of_the_same_process_gives_way, fixture *f)
     assert_status(DIBS_OK, agent_check(holder, "x"));
     assert_status(DIBS_OK, agent_unlock(holder, "x"));
     assert_false(server_has(f->server, "lock:x"));
-    agent_stop(holder);
 }
 
 /* The server's clock was behind when it granted the lock again: the smaller fence loses, and its holder is told. */
@@ -133,8 +129,6 @@ TEST_ON(an_owner_with_a_smaller_fence_is_told_of_its_loss, fixture *f)
     assert_string_equal(server_value(f->server, "lock:x"), token);
     assert_status(DIBS_OK, agent_check(holder, "x"));
     assert_status(DIBS_OK, agent_unlock(holder, "x"));
-    agent_stop(holder);
-    agent_stop(later);
 }
 
 /* ------------------------------------------------------ the script by itself */

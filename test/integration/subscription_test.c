@@ -409,7 +409,7 @@ static bool nobody_asks(void *arg)
 /* The proxy is corrected: the next subscription works, and the waiter is granted by push. */
 TEST_ON(a_subscription_that_reaches_the_right_server_later_is_used, fixture *f)
 {
-    server *other = server_start(NULL);
+    server *other = test_server(server_start(NULL));
     struct splitter split;
 
     splitter_start(&split, f->server, other);
@@ -427,7 +427,6 @@ TEST_ON(a_subscription_that_reaches_the_right_server_later_is_used, fixture *f)
     assert_true(server_asks(f->server) <= rest.asks + 3); /* the two releases */
     dibs_close(rt);
     splitter_stop(&split);
-    server_stop(other);
 }
 
 /* --------------------------------------------------------------- not allowed */

@@ -172,7 +172,6 @@ TEST_ON(a_lease_handed_over_before_a_suspension_is_not_taken, fixture *f)
         assert_status(DIBS_OK, actor_result(waiter));
         expect_whole_lease(f, waiter, LONG_LEASE_MS);
     }
-    actor_end(waiter);
 }
 
 TESTS(fixture_setup, fixture_teardown)

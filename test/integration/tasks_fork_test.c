@@ -169,7 +169,7 @@ static void cancels_what_is_its_parents(dibs_runtime *rt)
 TEST_ON(a_child_has_no_begun_call_of_its_parent, fixture *f)
 {
     open_for_children(f);
-    dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
+    dibs_runtime *other = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     for (int elsewhere = 0; elsewhere < 2; elsewhere++) {
         dibs_runtime *holder = elsewhere ? other : f->rt;
         queue = queue_new();
@@ -194,7 +194,6 @@ TEST_ON(a_child_has_no_begun_call_of_its_parent, fixture *f)
         while (stats_of(f->rt).leases > 0)
             pause_ms(1);
     }
-    dibs_close(other);
 }
 
 static void has_a_descriptor_of_its_own(dibs_runtime *rt)

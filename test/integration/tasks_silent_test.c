@@ -33,8 +33,8 @@ TEST_ON(a_cancel_does_not_wait_for_a_silent_server, fixture *f)
     actor *a = actor_start();
 
     open_patient(f);
-    dibs_queue *q = queue_new();
-    dibs_task *begun = task_of_runtime(f->rt), *blocking = task_of_runtime(f->rt);
+    dibs_queue *q = test_queue(queue_new());
+    dibs_task *begun = test_task(task_of_runtime(f->rt)), *blocking = test_task(task_of_runtime(f->rt));
     assert_status(DIBS_OK, task_lock(begun, "first", 0, q));
     assert_status(DIBS_OK, task_unlock(begun, "first", q));
     server_pause(f->server);
@@ -56,10 +56,6 @@ TEST_ON(a_cancel_does_not_wait_for_a_silent_server, fixture *f)
     assert_status(DIBS_OK, dibs_timedlock(f->rt, "b", LIMIT_MS));
     assert_status(DIBS_OK, dibs_unlock_all(f->rt));
     expect_none(q);
-    actor_end(a);
-    dibs_task_free(begun);
-    dibs_task_free(blocking);
-    dibs_queue_free(q);
 }
 
 /* A cancel wakes the thread, which need not look for one. */
@@ -68,7 +64,7 @@ TEST_ON(a_blocking_call_sleeps_while_the_server_is_silent, fixture *f)
     actor *a = actor_start();
 
     open_patient(f);
-    dibs_task *task = task_of_runtime(f->rt);
+    dibs_task *task = test_task(task_of_runtime(f->rt));
     server_pause(f->server);
     actor_begin_task_lock(a, f->rt, task, "b", FOREVER, NULL);
     actor_await_asleep(a);
@@ -81,8 +77,6 @@ TEST_ON(a_blocking_call_sleeps_while_the_server_is_silent, fixture *f)
     assert_status(DIBS_CANCELLED, actor_task_result(a));
     server_resume(f->server);
     assert_true(wait_until(is_free, f, LIMIT_MS));
-    actor_end(a);
-    dibs_task_free(task);
 }
 
 TEST_ON(take_keeps_its_time_while_the_server_is_silent, fixture *f)
@@ -93,7 +87,7 @@ TEST_ON(take_keeps_its_time_while_the_server_is_silent, fixture *f)
     dibs_completion c;
 
     open_patient(f);
-    dibs_queue *q = queue_new();
+    dibs_queue *q = test_queue(queue_new());
     server_pause(f->server);
     for (int i = 0; i < TASKS; i++) {
         tasks[i] = task_of_runtime(f->rt);
@@ -111,7 +105,6 @@ TEST_ON(take_keeps_its_time_while_the_server_is_silent, fixture *f)
         next_done(q);
     expect_none(q);
     assert_true(wait_until(is_free, f, LIMIT_MS));
-    dibs_queue_free(q);
 }
 
 static bool has_completion(void *q)
@@ -234,7 +227,7 @@ TEST_ON(a_cancel_does_not_wait_for_a_broken_connection, fixture *f)
     actor *a = actor_start();
 
     open_patient(f);
-    dibs_task *task = task_of_runtime(f->rt);
+    dibs_task *task = test_task(task_of_runtime(f->rt));
     server_do(f->server, "CLIENT KILL TYPE normal SKIPME yes");
     server_pause(f->server);
     int64_t began = now_ms();
@@ -245,8 +238,6 @@ TEST_ON(a_cancel_does_not_wait_for_a_broken_connection, fixture *f)
     assert_true(now_ms() - began < LIMIT_MS / 2);
     server_resume(f->server);
     assert_true(wait_until(is_free, f, LIMIT_MS));
-    actor_end(a);
-    dibs_task_free(task);
 }
 
 /* Their entries are retracted many at a time: a worker that left the queue for each would wait for the server each
@@ -258,8 +249,8 @@ TEST_ON(waits_that_end_together_leave_together, fixture *f)
     dibs_task *tasks[TASKS];
 
     fixture_open(f, LONG_LEASE_MS);
-    dibs_runtime *other = open_runtime(f->server, 0);
-    dibs_queue *q = queue_new();
+    dibs_runtime *other = test_runtime(open_runtime(f->server, 0));
+    dibs_queue *q = test_queue(queue_new());
     dibs_task *first = task_of_runtime(f->rt);
     assert_status(DIBS_OK, dibs_lock(other, "a"));
     begin_lock(first, "a", FOREVER, &fair, q); /* when the subscription stands, all who wait ask once more */
@@ -283,8 +274,6 @@ TEST_ON(waits_that_end_together_leave_together, fixture *f)
     dibs_task_free(first);
     for (int i = 0; i < TASKS; i++)
         dibs_task_free(tasks[i]);
-    dibs_queue_free(q);
-    dibs_close(other);
 }
 
 /* No replica acknowledges: the grant is given back, also where the call was cancelled meanwhile. */
@@ -294,8 +283,8 @@ TEST_ON(a_grant_without_replicas_is_given_back, fixture *f)
     f->config.replica_timeout_ms = 100;
     f->config.outage_ms = 300;
     fixture_open(f, LONG_LEASE_MS);
-    dibs_queue *q = queue_new();
-    dibs_task *task = task_of_runtime(f->rt), *other = task_of_runtime(f->rt);
+    dibs_queue *q = test_queue(queue_new());
+    dibs_task *task = test_task(task_of_runtime(f->rt)), *other = test_task(task_of_runtime(f->rt));
     assert_status(DIBS_UNAVAILABLE, task_lock(task, "a", 0, q));
     assert_status(DIBS_UNAVAILABLE, task_lock(task, "a", FOREVER, q));
     begin_lock(other, "a", FOREVER, NULL, q);
@@ -304,9 +293,6 @@ TEST_ON(a_grant_without_replicas_is_given_back, fixture *f)
     dibs_completion c = next_done(q);
     assert_true(c.status == DIBS_CANCELLED || c.status == DIBS_UNAVAILABLE);
     assert_true(wait_until(is_free, f, LIMIT_MS));
-    dibs_task_free(task);
-    dibs_task_free(other);
-    dibs_queue_free(q);
 }
 
 TESTS(fixture_setup, fixture_teardown)

@@ -570,20 +570,18 @@ TEST(tasks_work_in_memory)
 
 TEST(tasks_work_on_a_server)
 {
-    server *s = server_start(NULL);
+    server *s = test_server(server_start(NULL));
 
     run_cases(&(struct place){.urls = {s->url}, .url_count = 1, .has_order = true});
     server_assert_no_locks(s);
-    server_stop(s);
 }
 
 TEST(tasks_work_over_tcp)
 {
-    server *s = server_start(&(server_options){.tcp = true});
+    server *s = test_server(server_start(&(server_options){.tcp = true}));
 
     run_cases(&(struct place){.urls = {s->url}, .url_count = 1, .has_order = true});
     server_assert_no_locks(s);
-    server_stop(s);
 }
 
 TEST(tasks_work_with_sentinels)

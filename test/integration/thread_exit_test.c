@@ -135,13 +135,12 @@ TEST_ON(another_runtime_gets_the_lock_of_a_thread_that_ends, fixture *f)
     dibs_runtime *second;
 
     fixture_open(f, LONG_LEASE_MS);
-    second = open_runtime(f->server, 0);
+    second = test_runtime(open_runtime(f->server, 0));
     assert_status(DIBS_OK, actor_lock(dying, f->rt, "x", 0));
     assert_status(DIBS_BUSY, dibs_trylock(second, "x"));
     actor_end(dying);
     assert_status(DIBS_OK, dibs_timedlock(second, "x", LIMIT_MS));
     assert_status(DIBS_OK, dibs_unlock(second, "x"));
-    dibs_close(second);
 }
 
 TEST_ON(a_thread_may_end_after_its_runtime, fixture *f)
@@ -323,12 +322,12 @@ static void write_while_cancelled(void *arg)
 /* It wakes the thread that drives the calls, with the mutex of the calls locked. */
 TEST_ON(a_thread_that_was_cancelled_cancels_a_task, fixture *f)
 {
-    dibs_queue *queue = queue_new(), *driven = queue_new();
+    dibs_queue *queue = test_queue(queue_new()), *driven = test_queue(queue_new());
     actor *driver = actor_start(), *canceller = actor_start();
 
     fixture_open(f, LONG_LEASE_MS);
-    dibs_runtime *other = open_url(f->server->url, NULL);
-    dibs_task *waits = task_of_runtime(f->rt), *next = task_of_runtime(f->rt);
+    dibs_runtime *other = test_runtime(open_url(f->server->url, NULL));
+    dibs_task *waits = test_task(task_of_runtime(f->rt)), *next = test_task(task_of_runtime(f->rt));
     struct cancelling cancelling = {.task = waits};
     assert_status(DIBS_OK, dibs_lock(other, "x"));
     begin_lock(waits, "x", DIBS_WAIT_FOREVER, NULL, queue);
@@ -342,12 +341,6 @@ TEST_ON(a_thread_that_was_cancelled_cancels_a_task, fixture *f)
     expect_done(queue, DIBS_DONE_LOCK, DIBS_CANCELLED, waits);
     begin_unlock(next, "y", driven);
     actor_finish(driver);
-    actor_end(driver);
-    dibs_task_free(waits);
-    dibs_task_free(next);
-    dibs_queue_free(queue);
-    dibs_queue_free(driven);
-    dibs_close(other);
 }
 
 /* Each part of the page is a write(2) of its own, which is a cancellation point. */

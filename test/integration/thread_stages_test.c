@@ -255,7 +255,7 @@ TEST_ON(threads_may_end_while_they_unlock, fixture *f)
     f->config.command_timeout_ms = LIMIT_MS;
     f->config.handoff_ms = DIBS_NO_HANDOFF;
     fixture_open(f, LONG_LEASE_MS);
-    second = open_runtime(f->server, LONG_LEASE_MS);
+    second = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     for (int i = 0; i < 6; i++) { /* no waiter; a local one, for which the release asks again; one in another process */
         actor *a = actor_start();
         actor *next = actor_start();
@@ -283,7 +283,6 @@ TEST_ON(threads_may_end_while_they_unlock, fixture *f)
         expect_orphans(f, 0);
         expect_nothing_left(f);
     }
-    dibs_close(second);
 }
 
 /* --------------------------------------------------------------- while they hold */
@@ -295,7 +294,7 @@ TEST_ON(a_thread_may_end_with_a_lease_that_was_handed_over, fixture *f)
 
     f->config.handoff_ms = LONG_LEASE_MS; /* only the end of a thread sends the lease back */
     fixture_open(f, LONG_LEASE_MS);
-    second = open_runtime(f->server, LONG_LEASE_MS);
+    second = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     for (uint64_t i = 0; i < 2 * WAYS; i++) {
         actor *first = actor_start();
         actor *next = actor_start();
@@ -323,7 +322,6 @@ TEST_ON(a_thread_may_end_with_a_lease_that_was_handed_over, fixture *f)
         actor_end(first);
         expect_nothing_left(f);
     }
-    dibs_close(second);
 }
 
 /* The next waiter is another fair one, of this process or another, or a plain one. */
@@ -332,7 +330,7 @@ TEST_ON(a_thread_may_end_with_a_fair_lease, fixture *f)
     dibs_runtime *second;
 
     fixture_open(f, LONG_LEASE_MS);
-    second = open_runtime(f->server, LONG_LEASE_MS);
+    second = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     for (uint64_t i = 0; i < 3 * WAYS; i++) {
         actor *a = actor_start();
         actor *next = actor_start();
@@ -352,7 +350,6 @@ TEST_ON(a_thread_may_end_with_a_fair_lease, fixture *f)
         actor_end(next);
         expect_nothing_left(f);
     }
-    dibs_close(second);
 }
 
 /* ------------------------------------------------------------------ at the grant */

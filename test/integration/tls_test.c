@@ -38,7 +38,7 @@ static const char *url_of(int port)
 
 TEST_ON(locks_work_over_tls, fixture *f)
 {
-    dibs_runtime *other = open_runtime(f->server, SAFE_LEASE_MS);
+    dibs_runtime *other = test_runtime(open_runtime(f->server, SAFE_LEASE_MS));
     actor *waiter = actor_start();
 
     assert_int_equal(strncmp(f->server->url, "rediss://", 9), 0);
@@ -56,8 +56,6 @@ TEST_ON(locks_work_over_tls, fixture *f)
     }
     assert_true(stats_of(f->rt).granted + stats_of(other).granted > 0);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    actor_end(waiter);
-    dibs_close(other);
 }
 
 struct member {
@@ -131,11 +129,10 @@ TEST_ON(many_threads_exclude_each_other_over_tls, fixture *f)
     struct member members[THREADS];
 
     fixture_open(f, LONG_LEASE_MS);
-    dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
+    dibs_runtime *other = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     crowd_begin(members, THREADS, (dibs_runtime *[]){f->rt, other});
     pause_ms(500);
     crowd_end(members, THREADS);
-    dibs_close(other);
 }
 
 /* A batch of renewals is larger than a record, and than what a socket takes at once. */
@@ -190,19 +187,17 @@ static bool cluster_serves(void *arg)
 /* Which nodes there are is asked for over TLS, so they are known by their ports with TLS. */
 TEST(a_cluster_is_reached_over_tls)
 {
-    server *s = server_start(&(server_options){.tcp = true, .config = "databases 1\ncluster-enabled yes"});
+    server *s = test_server(server_start(&(server_options){.tcp = true, .config = "databases 1\ncluster-enabled yes"}));
     dibs_runtime *rt;
     char url[64];
 
     server_do(s, "CLUSTER ADDSLOTSRANGE 0 16383");
     assert_true(wait_until(cluster_serves, s, LIMIT_MS));
     snprintf(url, sizeof url, "rediss-cluster://127.0.0.1:%d", s->port);
-    rt = open_url(url, NULL);
+    rt = test_runtime(open_url(url, NULL));
     assert_status(DIBS_OK, dibs_lock(rt, "x"));
     assert_true(server_has(s, "lock:x"));
     assert_status(DIBS_OK, dibs_unlock(rt, "x"));
-    dibs_close(rt);
-    server_stop(s);
 }
 
 /* ------------------------------------------------------- what breaks and ends */
@@ -221,7 +216,7 @@ TEST_WITH(broken_tls_connections_are_made_again, fixture_setup, fixture_teardown
     assert_int_equal(sigaction(SIGPIPE, NULL, &pipe), 0);
     assert_true(pipe.sa_handler == SIG_DFL);
     fixture_open(f, LEFT_MS);
-    dibs_runtime *other = open_runtime(f->server, LEFT_MS);
+    dibs_runtime *other = test_runtime(open_runtime(f->server, LEFT_MS));
     for (int i = 0; i < 6; i++) {
         crowd_begin(members, 4, (dibs_runtime *[]){f->rt, other});
         pause_ms(20);
@@ -236,7 +231,6 @@ TEST_WITH(broken_tls_connections_are_made_again, fixture_setup, fixture_teardown
             atomic_store(&overlapped, false);
         crowd_end(members, 4);
     }
-    dibs_close(other);
 }
 
 static void child_locks(dibs_runtime *rt)
@@ -409,7 +403,7 @@ TEST(a_server_without_tls_is_refused)
     dibs_runtime *rt;
 
     unsetenv("DIBS_TEST_TLS");
-    server *plain = server_start(&(server_options){.tcp = true});
+    server *plain = test_server(server_start(&(server_options){.tcp = true}));
     setenv("DIBS_TEST_TLS", "1", 1);
     for (int i = 0; i < 5; i++) {
         dibs_status status = open_status(url_of(plain->port), &(dibs_config){.connect_timeout_ms = 500}, &rt);
@@ -417,7 +411,6 @@ TEST(a_server_without_tls_is_refused)
                     dibs_last_error());
         assert_that(strstr(dibs_last_error(), "TLS"), "%s", dibs_last_error());
     }
-    server_stop(plain);
 }
 
 TEST_ON(a_server_with_tls_refuses_a_plain_connection, fixture *f)

@@ -163,7 +163,7 @@ TEST(the_server_name_is_sent_in_the_handshake)
         {"localhost", NULL, "localhost"}, {"127.0.0.1", NULL, ""},           {"127.0.0.1", "localhost", "localhost"},
         {"localhost", "127.0.0.1", ""},   {"localhost.", NULL, "localhost"},
     };
-    server *backend = server_start(NULL);
+    server *backend = test_server(server_start(NULL));
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         /* One for each: a connection that the runtime before has just begun may come later than its end. */
@@ -173,7 +173,6 @@ TEST(the_server_name_is_sent_in_the_handshake)
         assert_string_equal(tls_relay_name(relay), cases[i].sent);
         tls_relay_stop(relay);
     }
-    server_stop(backend);
 }
 
 TEST(old_tls_versions_are_refused)
@@ -182,7 +181,7 @@ TEST(old_tls_versions_are_refused)
         int most;
         dibs_status status;
     } cases[] = {{TLS1_3_VERSION, DIBS_OK}, {TLS1_2_VERSION, DIBS_OK}, {TLS1_1_VERSION, DIBS_DENIED}};
-    server *backend = server_start(NULL);
+    server *backend = test_server(server_start(NULL));
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tls_relay *relay = tls_relay_start(
@@ -191,7 +190,6 @@ TEST(old_tls_versions_are_refused)
                       try_open("localhost", tls_relay_port(relay), &(dibs_config){.tls_ca_file = in_folder("ca.crt")}));
         tls_relay_stop(relay);
     }
-    server_stop(backend);
 }
 
 /* ---------------------------------------------------------- the client's side */
@@ -308,7 +306,7 @@ TEST(useless_certificate_files_are_named)
 /* The system's certificates count where no file is configured. */
 TEST(the_systems_certificates_are_the_default)
 {
-    server *s = server_start(&(server_options){.tls = folder});
+    server *s = test_server(server_start(&(server_options){.tls = folder}));
 
     assert_status(DIBS_DENIED, try_open("127.0.0.1", s->port, NULL));
     setenv("SSL_CERT_FILE", in_folder("ca.crt"), 1);
@@ -316,7 +314,6 @@ TEST(the_systems_certificates_are_the_default)
     assert_status(DIBS_DENIED,
                   try_open("127.0.0.1", s->port, &(dibs_config){.tls_ca_file = in_folder("foreign_ca.crt")}));
     unsetenv("SSL_CERT_FILE");
-    server_stop(s);
 }
 
 int main(void)

@@ -201,7 +201,7 @@ TEST_WITH(replicas_and_databases_need_their_rights, fixture_setup, fixture_teard
 
 TEST(the_documented_rule_is_enough_for_sentinels)
 {
-    server *data = server_start(&(server_options){.tcp = true});
+    server *data = test_server(server_start(&(server_options){.tcp = true}));
     server *sentinel = sentinel_start(data);
     char rule[RULE_SIZE], one[RULE_SIZE], url[400];
     struct place p = {.servers = {sentinel}, .count = 1, .url_count = 1, .user = "watch"};
@@ -215,7 +215,6 @@ TEST(the_documented_rule_is_enough_for_sentinels)
     expect_enough(&p, rule);
     expect_rows(&p, "Sentinel", rule);
     server_stop(sentinel);
-    server_stop(data);
 }
 
 /* ----------------------------------------------------------------------------- cluster */

@@ -202,7 +202,6 @@ TEST_ON(a_foreign_key_that_keeps_changing_causes_little_load, fixture *f)
     assert_status(DIBS_OK, actor_result(thread));
     assert_true(now_ms() - since < KNOWN_MS);
     assert_status(DIBS_OK, actor_unlock(thread, f->rt, "x"));
-    actor_end(thread);
 }
 
 TESTS(fixture_setup, fixture_teardown)

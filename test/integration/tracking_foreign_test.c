@@ -87,7 +87,6 @@ TEST_ON(a_waiter_is_told_of_a_foreign_keys_expiry, fixture *f)
     assert_status(DIBS_OK, actor_result(thread));
     assert_in_range(now_ms() - set, LIFE_MS - 100, LIFE_MS + SOON_MS);
     assert_status(DIBS_OK, actor_unlock(thread, f->rt, "x"));
-    actor_end(thread);
 }
 
 /* The key loses its expiry, gets a long one, and then a short one: each change is told. */
@@ -359,7 +358,7 @@ TEST_ON(a_waiter_is_told_when_dibs_takes_a_foreign_lock_over, fixture *f)
     char token[256];
 
     open_tracking(f, 0);
-    dibs_runtime *second = open_runtime(f->server, LONG_LEASE_MS);
+    dibs_runtime *second = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     assert_status(DIBS_OK, dibs_lock(second, "y"));
     assert_true(server_string(f->server, token, sizeof token, "GET lock:y"));
     take_by_hand(f, "by-hand");
@@ -373,7 +372,6 @@ TEST_ON(a_waiter_is_told_when_dibs_takes_a_foreign_lock_over, fixture *f)
     assert_status(DIBS_OK, dibs_force_unlock(second, "x", token));
     expect_granted(f, thread, since);
     assert_status(DIBS_LOST, dibs_unlock(second, "y"));
-    dibs_close(second);
 }
 
 /* ------------------------------------------------------------- reads that come late */

@@ -108,7 +108,7 @@ TEST_ON(a_loss_by_eviction_is_noticed, fixture *f)
 
 TEST_ON(a_loss_by_a_forced_unlock_is_noticed, fixture *f)
 {
-    dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
+    dibs_runtime *other = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     dibs_owner owner;
 
     open_tracking(f, 0);
@@ -122,7 +122,6 @@ TEST_ON(a_loss_by_a_forced_unlock_is_noticed, fixture *f)
         events_init(&f->events);
         server_do(f->server, "FLUSHALL"); /* the fence was read too: this empties the table */
     }
-    dibs_close(other);
 }
 
 /* The lock is deleted before the server tracks it: the first look finds that. */
@@ -386,13 +385,12 @@ TEST_ON(a_loss_is_noticed_soon_after_a_thread_blocked, fixture *f)
     int early = 0;
 
     open_tracking(f, LONG_LEASE_MS);
-    dibs_runtime *holder = open_runtime(f->server, LONG_LEASE_MS);
+    dibs_runtime *holder = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     assert_status(DIBS_OK, dibs_lock(holder, "b"));
     for (int i = 0; i < ROUNDS && early < EARLY_ROUNDS; i++)
         early += is_loss_known_early_after_a_blocked_call(f);
     assert_that(early == EARLY_ROUNDS, "%d of %d losses were known within %d ms", early, ROUNDS, EARLY_MS);
     assert_status(DIBS_OK, dibs_unlock(holder, "b"));
-    dibs_close(holder);
 }
 
 static void expect_told_after_restart(fixture *f, const char *config)

@@ -191,7 +191,6 @@ TEST_ON(a_hand_over_keeps_the_lock_tracked, fixture *f)
     assert_in_range(now_ms() - since, 0, SOON_MS);
     assert_status(DIBS_LOST, actor_check(other, f->rt, "x"));
     assert_status(DIBS_LOST, actor_unlock(other, f->rt, "x"));
-    actor_end(other);
 }
 
 /* A release and the ask of the next thread here, which waits behind another process. */
@@ -219,8 +218,6 @@ TEST_ON(a_release_with_an_ask_costs_few_commands, fixture *f)
     assert_status(DIBS_OK, actor_result(second));
     expect_no_loss(f);
     assert_status(DIBS_OK, actor_unlock(second, f->rt, "x"));
-    actor_end(second);
-    agent_stop(agent);
 }
 
 struct side {
@@ -395,8 +392,6 @@ TEST_ON(a_change_during_an_unanswered_release_is_noticed, fixture *f)
     script_server_release(net);
     assert_status(DIBS_OK, actor_result(before));
     assert_status(DIBS_LOST, actor_unlock(holder, f->rt, "x"));
-    actor_end(before);
-    actor_end(holder);
 }
 
 TESTS(fixture_setup, fixture_teardown)

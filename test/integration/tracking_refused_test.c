@@ -380,7 +380,6 @@ TEST_ON(lost_tracking_messages_cost_time_and_nothing_else, fixture *f)
     assert_status(DIBS_OK, actor_result(thread));
     assert_in_range(now_ms() - since, 0, 1000 + SOON_MS);
     assert_status(DIBS_OK, actor_unlock(thread, f->rt, "x"));
-    actor_end(thread);
 }
 
 /* ------------------------------------------------------------ a reason that passes */

@@ -18,7 +18,7 @@ TEST_ON(a_timed_wait_ends_in_time, fixture *f)
     dibs_runtime *second;
 
     fixture_open(f, LONG_LEASE_MS);
-    second = open_runtime(f->server, 0);
+    second = test_runtime(open_runtime(f->server, 0));
     assert_status(DIBS_OK, dibs_lock(second, "x"));
     for (size_t i = 0; i < sizeof waits / sizeof *waits; i++) {
         int64_t begin = now_ms();
@@ -33,7 +33,6 @@ TEST_ON(a_timed_wait_ends_in_time, fixture *f)
     /* The waiters have left nothing in the queue. */
     await_waiters(f->rt, "x", 0);
     assert_status(DIBS_OK, dibs_unlock(second, "x"));
-    dibs_close(second);
 }
 
 TEST_ON(a_timed_wait_among_threads_ends_in_time, fixture *f)
@@ -49,7 +48,6 @@ TEST_ON(a_timed_wait_among_threads_ends_in_time, fixture *f)
     assert_true(now_ms() - begin <= 10300);
     assert_status(DIBS_BUSY, actor_lock(other, f->rt, "x", 0));
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    actor_end(other);
 }
 
 /* Whether the call came back so soon after its time that it did not give up waiting for the server (3 ms). */
@@ -86,7 +84,7 @@ TEST_ON(a_waiter_has_left_the_queue_when_its_call_returns, fixture *f)
 
     f->urls[0] = script_server_url(net);
     fixture_open_connected(f, LONG_LEASE_MS);
-    dibs_runtime *second = open_runtime(f->server, LONG_LEASE_MS);
+    dibs_runtime *second = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     assert_status(DIBS_OK, dibs_lock(second, "x"));
     stall_retractions(net);
     for (int i = 0; in_time < IN_TIME && now_ms() < end; i++) {
@@ -104,7 +102,6 @@ TEST_ON(a_waiter_has_left_the_queue_when_its_call_returns, fixture *f)
     script_server_clear(net);
     script_server_release(net);
     assert_status(DIBS_OK, dibs_unlock(second, "x"));
-    dibs_close(second);
 }
 
 TEST_ON(one_try_does_not_wait, fixture *f)
@@ -112,7 +109,7 @@ TEST_ON(one_try_does_not_wait, fixture *f)
     dibs_runtime *second;
 
     fixture_open(f, LONG_LEASE_MS);
-    second = open_runtime(f->server, 0);
+    second = test_runtime(open_runtime(f->server, 0));
     assert_status(DIBS_OK, dibs_lock(second, "x"));
     for (int i = 0; i < 20; i++) {
         assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
@@ -125,7 +122,6 @@ TEST_ON(one_try_does_not_wait, fixture *f)
     assert_status(DIBS_OK, dibs_unlock(second, "x"));
     assert_status(DIBS_OK, dibs_trylock(f->rt, "x"));
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    dibs_close(second);
 }
 
 /* Each waits without limit while the other holds, with a lease that would not end in time by itself. */
@@ -148,7 +144,6 @@ TEST_ON(a_release_in_another_process_wakes_a_waiter, fixture *f)
         assert_status(DIBS_OK, agent_result(agent));
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     }
-    agent_stop(agent);
 }
 
 TEST_ON(every_waiter_is_served, fixture *f)
@@ -227,7 +222,6 @@ TEST_ON(a_waiter_gets_in_when_a_foreign_key_is_deleted, fixture *f)
         assert_true(now_ms() - begin <= 10000);
         assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "x"));
     }
-    actor_end(waiter);
 }
 
 static int64_t actor_remaining(actor *a, dibs_runtime *rt)
@@ -253,7 +247,7 @@ static void expect_owner(fixture *f, const char *token)
 TEST_ON(a_lost_push_costs_time_and_nothing_else, fixture *f)
 {
     script_server *net = fixture_between(f);
-    dibs_runtime *deaf = open_url(script_server_url(net), &(dibs_config){.lease_ms = SAFE_LEASE_MS});
+    dibs_runtime *deaf = test_runtime(open_url(script_server_url(net), &(dibs_config){.lease_ms = SAFE_LEASE_MS}));
     actor *waiter = actor_start();
 
     fixture_open(f, LONG_LEASE_MS);
@@ -278,8 +272,6 @@ TEST_ON(a_lost_push_costs_time_and_nothing_else, fixture *f)
         assert_status(DIBS_OK, actor_unlock(waiter, deaf, "x"));
     }
     assert_int_equal(stats_of(deaf).granted, 0);
-    actor_end(waiter);
-    dibs_close(deaf);
 }
 
 /* The waiter's connections break while it waits. */
@@ -312,7 +304,7 @@ TEST_ON(giving_up_while_granted_leaves_no_lock_behind, fixture *f)
     actor *waiter = actor_start();
 
     fixture_open(f, LONG_LEASE_MS);
-    second = open_runtime(f->server, LONG_LEASE_MS);
+    second = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     for (int i = 0; i < 100; i++) {
         dibs_status status;
 
@@ -328,17 +320,15 @@ TEST_ON(giving_up_while_granted_leaves_no_lock_behind, fixture *f)
         assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
     }
     queue_await(f->server, "x", 0);
-    actor_end(waiter);
-    dibs_close(second);
 }
 
 /* A distant store: each answer takes 40 ms. It did answer that the lock is taken, so this is no outage. */
 TEST_ON(a_slow_store_is_not_an_unreachable_one, fixture *f)
 {
     script_server *net = fixture_between(f);
-    dibs_runtime *far = open_url(
+    dibs_runtime *far = test_runtime(open_url(
         script_server_url(net),
-        &(dibs_config){.lease_ms = LONG_LEASE_MS, .connect_timeout_ms = LIMIT_MS, .command_timeout_ms = LIMIT_MS});
+        &(dibs_config){.lease_ms = LONG_LEASE_MS, .connect_timeout_ms = LIMIT_MS, .command_timeout_ms = LIMIT_MS}));
 
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
@@ -353,7 +343,6 @@ TEST_ON(a_slow_store_is_not_an_unreachable_one, fixture *f)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     assert_status(DIBS_OK, dibs_timedlock(far, "x", LIMIT_MS));
     assert_status(DIBS_OK, dibs_unlock(far, "x"));
-    dibs_close(far);
 }
 
 TESTS(fixture_setup, fixture_teardown)

@@ -78,6 +78,11 @@ static void *run(void *arg)
     return NULL;
 }
 
+static void end(void *a)
+{
+    actor_end(a);
+}
+
 actor *actor_start(void)
 {
     actor *a = calloc(1, sizeof *a);
@@ -86,6 +91,7 @@ actor *actor_start(void)
     pthread_mutex_init(&a->mutex, NULL);
     pthread_cond_init(&a->told, NULL);
     assert_int_equal(pthread_create(&a->thread, NULL, run, a), 0);
+    test_ends(TEST_ACTOR, a, end);
     return a;
 }
 
@@ -169,6 +175,7 @@ long actor_sleeps(actor *a)
 
 void actor_join(actor *a)
 {
+    test_ended(a);
     pthread_join(a->thread, NULL);
     pthread_mutex_destroy(&a->mutex);
     pthread_cond_destroy(&a->told);

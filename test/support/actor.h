@@ -1,6 +1,7 @@
 /*
  * A second thread, and so another owner of locks, that runs one function at a time for the test's own thread. Only that
- * thread may use the actor. An actor that does not finish fails the test.
+ * thread may use the actor. An actor that does not finish fails the test. An actor that a test starts ends with the
+ * test, unless it ends before.
  */
 #ifndef DIBS_TEST_ACTOR_H
 #define DIBS_TEST_ACTOR_H

@@ -23,12 +23,18 @@ static dibs_status parse_status(const char *line)
     return DIBS_INVALID;
 }
 
+static void stop(void *agent)
+{
+    agent_stop(agent);
+}
+
 process *agent_start(const char *url, uint32_t lease_ms)
 {
     process *agent = process_start((const char *const[]){program_path("agent"), NULL});
     const char *line = process_ask(agent, "open %s %u", url, lease_ms);
 
     assert_that(parse_status(line) == DIBS_OK, "%s", line);
+    test_ends(TEST_AGENT, agent, stop);
     return agent;
 }
 

@@ -11,7 +11,7 @@
 
 /*
  * Starts an agent that has opened url, or several with commas between, with this lease (0: the default). Ended by
- * process_free or agent_stop.
+ * process_free or agent_stop, or with the test as by agent_stop.
  */
 process *agent_start(const char *url, uint32_t lease_ms);
 

@@ -218,6 +218,7 @@ void process_free(process *p)
 {
     if (!p)
         return;
+    test_ended(p);
     process_kill(p);
     if (p->in >= 0)
         close(p->in);

@@ -256,6 +256,17 @@ void server_stop(server *s)
     free(s);
 }
 
+static void stop(void *s)
+{
+    server_stop(s);
+}
+
+server *test_server(server *s)
+{
+    test_ends(TEST_SERVER, s, stop);
+    return s;
+}
+
 /* ---------------------------------------------------------------- commands */
 
 /* A server that becomes a replica on a sentinel's word ends all connections. */

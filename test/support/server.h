@@ -43,6 +43,9 @@ server *server_start(const server_options *options);
 /* SIGTERM, then SIGKILL; removes the folder. NULL is fine. */
 void server_stop(server *s);
 
+/* Returns it; it is stopped at the end of the test. */
+server *test_server(server *s);
+
 /* kill -9: the data are gone, the folder stays. */
 void server_kill(server *s);
 

@@ -16,6 +16,28 @@ dibs_task *task_of_runtime(dibs_runtime *rt)
     return task;
 }
 
+static void free_task(void *task)
+{
+    dibs_task_free(task);
+}
+
+dibs_task *test_task(dibs_task *task)
+{
+    test_ends(TEST_TASK, task, free_task);
+    return task;
+}
+
+static void free_queue(void *q)
+{
+    dibs_queue_free(q);
+}
+
+dibs_queue *test_queue(dibs_queue *q)
+{
+    test_ends(TEST_QUEUE, q, free_queue);
+    return q;
+}
+
 dibs_queue *queue_new(void)
 {
     dibs_queue *q = NULL;

@@ -9,6 +9,10 @@
 dibs_task *task_of_runtime(dibs_runtime *rt);
 dibs_queue *queue_new(void);
 
+/* They return it; it is freed at the end of the test. */
+dibs_task *test_task(dibs_task *task);
+dibs_queue *test_queue(dibs_queue *q);
+
 /* The next completion; the test fails where none comes within LIMIT_MS. */
 dibs_completion next_done(dibs_queue *q);
 

@@ -1,6 +1,7 @@
 /* Assertions in the terms of dibs. */
 #include "support/test.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
 /*
@@ -56,6 +57,88 @@ int test_run_all(CMFixtureFunction setup, CMFixtureFunction teardown, CMFixtureF
         }
     }
     return cmocka_run_group_tests(tests, whole_setup, whole_teardown);
+}
+
+/* ------------------------------------------------------ what ends with a test */
+
+#define ENDINGS_MOST 128
+
+/* Guarded by endings_mutex. A test that fails leaves some. */
+static struct ending {
+    enum test_kind kind;
+    void *what;
+    void (*end)(void *what);
+} endings[ENDINGS_MOST];
+static size_t ending_count;
+static bool is_running;
+
+static pthread_mutex_t endings_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+void test_ends(enum test_kind kind, void *what, void (*end)(void *what))
+{
+    pthread_mutex_lock(&endings_mutex);
+    if (ending_count == ENDINGS_MOST)
+        abort();
+    if (is_running)
+        endings[ending_count++] = (struct ending){kind, what, end};
+    pthread_mutex_unlock(&endings_mutex);
+}
+
+void test_ended(const void *what)
+{
+    pthread_mutex_lock(&endings_mutex);
+    size_t kept = 0;
+    for (size_t i = 0; i < ending_count; i++)
+        if (endings[i].what != what)
+            endings[kept++] = endings[i];
+    ending_count = kept;
+    pthread_mutex_unlock(&endings_mutex);
+}
+
+static void set_running(bool running)
+{
+    pthread_mutex_lock(&endings_mutex);
+    is_running = running;
+    ending_count = 0;
+    pthread_mutex_unlock(&endings_mutex);
+}
+
+/* Of that kind, which is taken out. False: there is none. */
+static bool take_last(enum test_kind kind, struct ending *out)
+{
+    pthread_mutex_lock(&endings_mutex);
+    size_t i = ending_count;
+    while (i > 0 && endings[i - 1].kind != kind)
+        i--;
+    if (i > 0)
+        *out = endings[i - 1];
+    pthread_mutex_unlock(&endings_mutex);
+    if (i > 0)
+        test_ended(out->what);
+    return i > 0;
+}
+
+void test_run(CMUnitTestFunction run, void **state)
+{
+    struct ending last;
+
+    set_running(true);
+    run(state);
+    for (enum test_kind kind = 0; kind < TEST_KINDS; kind++)
+        while (take_last(kind, &last))
+            last.end(last.what);
+    set_running(false);
+}
+
+static void close_runtime(void *rt)
+{
+    dibs_close(rt);
+}
+
+dibs_runtime *test_runtime(dibs_runtime *rt)
+{
+    test_ends(TEST_RUNTIME, rt, close_runtime);
+    return rt;
 }
 
 void test_check_status(dibs_status expected, dibs_status actual, const char *call, const char *file, int line)

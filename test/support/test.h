@@ -128,10 +128,31 @@ void test_add(const char *name, CMUnitTestFunction run, const struct test_fixtur
 
 /* Before main. */
 #define TEST_ADD_AS(adder, name, run, fixture)                                                                         \
+    static void adder##_run(void **state)                                                                              \
+    {                                                                                                                  \
+        test_run(run, state);                                                                                          \
+    }                                                                                                                  \
     __attribute__((constructor)) static void adder(void)                                                               \
     {                                                                                                                  \
-        test_add(#name, run, fixture);                                                                                 \
+        test_add(#name, adder##_run, fixture);                                                                         \
     }
+
+/* Runs the test, and then ends what is to end with it. */
+void test_run(CMUnitTestFunction run, void **state);
+
+/*
+ * What ends with a test that passes, before its teardown: actors and agents, unless they end before; and the runtimes,
+ * tasks, queues and servers that the test gave to test_runtime and the like, which return them. Those end in the order
+ * of this list, and of each kind the last that began is the first. What a setup begins is the teardown's to end.
+ */
+enum test_kind { TEST_ACTOR, TEST_TASK, TEST_QUEUE, TEST_RUNTIME, TEST_AGENT, TEST_SERVER, TEST_KINDS };
+
+/* For the functions that begin such things: it will end by `end`; and it has ended already. Any thread may call them.
+ */
+void test_ends(enum test_kind kind, void *what, void (*end)(void *what));
+void test_ended(const void *what);
+
+dibs_runtime *test_runtime(dibs_runtime *rt);
 
 void test_check_status(dibs_status expected, dibs_status actual, const char *call, const char *file, int line);
 

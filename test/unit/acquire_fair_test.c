@@ -119,7 +119,7 @@ TEST_ON(fair_threads_of_all_runtimes_are_served_in_order_of_arrival, stage *s)
 /* The next in the queue may not run yet, but no other thread gets the lock. */
 TEST_ON(nobody_passes_a_fair_queue, stage *s)
 {
-    dibs_runtime *second = stage_open_another(s, LEASE);
+    dibs_runtime *second = test_runtime(stage_open_another(s, LEASE));
     struct asker first, next;
 
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -142,7 +142,6 @@ TEST_ON(nobody_passes_a_fair_queue, stage *s)
     expect(&next, DIBS_OK);
     unlock_and_end(&next);
     expect_nothing_left(s);
-    dibs_close(second);
 }
 
 /* Each release goes through the store, in one command, and no ask follows it. */
@@ -208,7 +207,7 @@ TEST_ON(a_plain_waiter_keeps_its_place_among_fair_ones, stage *s)
 {
     static const dibs_lock_options *const kinds[] = {&fair, NULL, &fair};
     enum { COUNT = sizeof kinds / sizeof kinds[0] };
-    dibs_runtime *second = stage_open_another(s, LEASE);
+    dibs_runtime *second = test_runtime(stage_open_another(s, LEASE));
     struct asker askers[COUNT];
 
     assert_status(DIBS_OK, dibs_lock(second, "a"));
@@ -223,7 +222,6 @@ TEST_ON(a_plain_waiter_keeps_its_place_among_fair_ones, stage *s)
     }
     assert_int_equal(stats_of(s->rt).granted, COUNT);
     expect_nothing_left(s);
-    dibs_close(second);
 }
 
 /* ------------------------------------------------------------------- how it ends */
@@ -273,7 +271,7 @@ TEST_ON(a_single_fair_try_is_busy_and_takes_no_place, stage *s)
 /* A waiter keeps its place if it asks again within half of its lease; it asks at least every third of one. */
 TEST_ON(a_fair_waiter_asks_at_least_every_third_of_a_lease, stage *s)
 {
-    dibs_runtime *second = stage_open_another(s, LEASE);
+    dibs_runtime *second = test_runtime(stage_open_another(s, LEASE));
     struct asker askers[2];
 
     assert_status(DIBS_OK, dibs_lock_with(second, "a", 0, &(dibs_lock_options){.lease_ms = 86400000}));
@@ -292,7 +290,6 @@ TEST_ON(a_fair_waiter_asks_at_least_every_third_of_a_lease, stage *s)
         unlock_and_end(&askers[i]);
     }
     expect_nothing_left(s);
-    dibs_close(second);
 }
 
 TEST_ON(a_fair_lease_that_is_lost_goes_to_the_next, stage *s)

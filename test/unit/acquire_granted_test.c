@@ -100,7 +100,6 @@ TEST_ON(a_grant_for_a_concluded_attempt_is_refused, stage *s)
     assert_status(DIBS_TIMEOUT, actor_result(asker));
     assert_false(push(s, spy.token, spy.number, false));
     assert_int_equal(in_queue(), 0);
-    actor_end(asker);
 }
 
 /* This holds also where other threads wait for the name: only the token counts. */
@@ -282,8 +281,6 @@ TEST_ON(a_shutdown_retracts_all_attempts, stage *s)
     assert_status(DIBS_CLOSED, actor_result(asker));
     assert_status(DIBS_CLOSED, actor_result(next));
     assert_int_equal(in_queue(), 0);
-    actor_end(asker);
-    actor_end(next);
 }
 
 TESTS(setup, teardown)

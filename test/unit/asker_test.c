@@ -13,7 +13,7 @@ TEST_ON(a_grant_by_the_store_wakes_the_asker_at_once, stage *s)
 
     s->url = "mem:grants";
     stage_open(s, LEASE);
-    dibs_runtime *second = stage_open_another(s, LEASE);
+    dibs_runtime *second = test_runtime(stage_open_another(s, LEASE));
     assert_status(DIBS_OK, dibs_lock(second, "a"));
     actor_begin_lock(other, s->rt, "a", FOREVER);
     stage_await_waiting(s, 1);
@@ -23,8 +23,6 @@ TEST_ON(a_grant_by_the_store_wakes_the_asker_at_once, stage *s)
     assert_int_equal(faults_count(&s->faults, &s->faults.pushes), 1);
     assert_int_equal(stats_of(s->rt).granted, 1);
     assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
-    actor_end(other);
-    dibs_close(second);
 }
 
 TEST_ON(a_lease_that_ends_elsewhere_is_granted_at_once, stage *s)
@@ -34,7 +32,7 @@ TEST_ON(a_lease_that_ends_elsewhere_is_granted_at_once, stage *s)
 
     s->url = "mem:grants";
     stage_open(s, LEASE);
-    dibs_runtime *second = stage_open_another(s, LEASE);
+    dibs_runtime *second = test_runtime(stage_open_another(s, LEASE));
     int64_t start = moved_clock_now(&s->clock);
     assert_status(DIBS_OK, dibs_lock_with(second, "a", 0, &fixed));
     actor_begin_lock(other, s->rt, "a", FOREVER);
@@ -46,8 +44,6 @@ TEST_ON(a_lease_that_ends_elsewhere_is_granted_at_once, stage *s)
     assert_int_equal(acquires(s), 2);
     assert_int_equal(stats_of(s->rt).granted, 1);
     assert_status(DIBS_LOST, dibs_unlock(second, "a"));
-    actor_end(other);
-    dibs_close(second);
 }
 
 TEST_ON(a_hint_makes_the_asker_ask_at_once, stage *s)
@@ -131,7 +127,7 @@ TEST_ON(the_asker_asks_as_often_as_its_most_impatient_waiter, stage *s)
 
     s->url = "mem:often";
     stage_open(s, LEASE);
-    dibs_runtime *second = stage_open_another(s, 86400000);
+    dibs_runtime *second = test_runtime(stage_open_another(s, 86400000));
     assert_status(DIBS_OK, dibs_lock(second, "a"));
     actor_begin_lock(crowd[0], s->rt, "a", FOREVER);
     stage_await_waiting(s, 1);
@@ -153,7 +149,6 @@ TEST_ON(the_asker_asks_as_often_as_its_most_impatient_waiter, stage *s)
     dibs_shutdown(s->rt);
     for (size_t i = 0; i < 4; i++)
         actor_end(crowd[i]);
-    dibs_close(second);
 }
 
 /* ------------------------------------------------ behind a foreign holder */
@@ -336,7 +331,7 @@ TEST_ON(a_message_wakes_only_an_asker_that_expects_it, stage *s)
     s->faults.watches = true;
     s->faults.tells = 7;
     stage_open(s, LEASE);
-    dibs_runtime *second = stage_open_another(s, LEASE);
+    dibs_runtime *second = test_runtime(stage_open_another(s, LEASE));
     actor *other = actor_start();
     assert_status(DIBS_OK, dibs_lock(second, "a"));
     actor_begin_lock(other, s->rt, "a", FOREVER);
@@ -349,8 +344,6 @@ TEST_ON(a_message_wakes_only_an_asker_that_expects_it, stage *s)
     assert_int_equal(tellings(s), 0);
     assert_status(DIBS_OK, dibs_unlock(second, "a"));
     assert_status(DIBS_OK, actor_result(other));
-    actor_end(other);
-    dibs_close(second);
 }
 
 TEST_ON(a_message_about_another_name_wakes_nobody, stage *s)

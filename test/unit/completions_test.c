@@ -96,7 +96,7 @@ TEST(a_begun_lock_is_held_once_its_completion_is_taken)
 /* Each failure of a blocking call, in turn. */
 TEST(each_failure_of_a_begun_call_is_told)
 {
-    dibs_runtime *other = stage_open_another(s, LEASE);
+    dibs_runtime *other = test_runtime(stage_open_another(s, LEASE));
 
     assert_status(DIBS_OK, dibs_lock(other, "a"));
     assert_status(DIBS_BUSY, task_lock(task, "a", 0, q));
@@ -124,7 +124,6 @@ TEST(each_failure_of_a_begun_call_is_told)
         last = next_done(q);
     while (last.kind == DIBS_DONE_LOST);
     assert_int_equal(last.status, DIBS_LOST);
-    dibs_close(other);
 }
 
 TEST(a_call_that_needs_no_store_completes_at_once)
@@ -222,7 +221,7 @@ TEST(begun_calls_refuse_wrong_arguments)
 /* A thread that waits reads what the server tells; a begun call has none. */
 TEST(the_store_is_told_of_a_wait_without_a_thread)
 {
-    dibs_runtime *holder = stage_open_another(s, LEASE);
+    dibs_runtime *holder = test_runtime(stage_open_another(s, LEASE));
 
     assert_status(DIBS_OK, dibs_lock(holder, "a"));
     assert_status(DIBS_BUSY, task_lock(task, "a", 0, q));
@@ -232,7 +231,6 @@ TEST(the_store_is_told_of_a_wait_without_a_thread)
     assert_status(DIBS_OK, dibs_unlock(holder, "a"));
     expect_done(q, DIBS_DONE_LOCK, DIBS_OK, task);
     assert_status(DIBS_OK, task_unlock(task, "a", q));
-    dibs_close(holder);
 }
 
 /* ------------------------------------------------------------------------ cancel */
@@ -274,7 +272,7 @@ TEST(a_cancelled_wait_completes_at_once_and_leaves_nothing)
 /* The store grants the lock, but too late. */
 TEST(a_grant_after_a_cancel_is_given_back)
 {
-    dibs_runtime *other = stage_open_another(s, LEASE);
+    dibs_runtime *other = test_runtime(stage_open_another(s, LEASE));
 
     for (int is_fair = 0; is_fair < 2; is_fair++) {
         dibs_task *next = task_of_runtime(s->rt);
@@ -295,7 +293,6 @@ TEST(a_grant_after_a_cancel_is_given_back)
         dibs_task_free(next);
     }
     assert_int_equal(stats_of(s->rt).holds, 0);
-    dibs_close(other);
 }
 
 /*
@@ -398,7 +395,7 @@ TEST(a_lock_for_a_freed_task_is_given_up)
 TEST(begun_calls_go_on_without_their_queue)
 {
     dibs_queue *gone = queue_new();
-    dibs_task *never = task_of_runtime(s->rt);
+    dibs_task *never = test_task(task_of_runtime(s->rt));
 
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     begin_lock(task, "a", FOREVER, NULL, gone);
@@ -417,7 +414,6 @@ TEST(begun_calls_go_on_without_their_queue)
     events_await(&s->events, DIBS_EVENT_LOST, "a");
     assert_status(DIBS_LOST, task_unlock(task, "a", q));
     expect_none(q);
-    dibs_task_free(never);
 }
 
 /* -------------------------------------------------------------------------- losses */
@@ -432,7 +428,7 @@ static dibs_task *with_a_fixed_lock(const char *name)
 
 TEST(a_loss_is_told_once_with_the_queue_and_arg_of_the_acquire)
 {
-    dibs_queue *other = queue_new();
+    dibs_queue *other = test_queue(queue_new());
 
     assert_status(DIBS_OK, task_lock_with(task, "a", 0, &fixed, q));
     assert_status(DIBS_OK, dibs_lock_begin(task, "a", 0, NULL, other, NULL));
@@ -455,7 +451,6 @@ TEST(a_loss_is_told_once_with_the_queue_and_arg_of_the_acquire)
     expect_none(other);
     events_await(&s->events, DIBS_EVENT_LOST, "a");
     assert_int_equal(events_count(&s->events, DIBS_EVENT_LOST, NULL), 1);
-    dibs_queue_free(other);
 }
 
 /* Nested unlocks do not end the hold; the last one may block, and may find the loss itself. */
@@ -485,7 +480,7 @@ TEST(no_loss_is_told_once_the_last_unlock_has_begun)
 
 TEST(no_loss_is_told_of_what_was_locked_by_a_thread_or_is_given_up_by_free)
 {
-    dibs_task *blocking = task_of_runtime(s->rt), *freed = with_a_fixed_lock("b");
+    dibs_task *blocking = test_task(task_of_runtime(s->rt)), *freed = with_a_fixed_lock("b");
 
     assert_status(DIBS_OK, dibs_task_enter(blocking));
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
@@ -495,7 +490,6 @@ TEST(no_loss_is_told_of_what_was_locked_by_a_thread_or_is_given_up_by_free)
     stage_advance(s, believed(LEASE));
     events_await(&s->events, DIBS_EVENT_LOST, "a");
     expect_none(q);
-    dibs_task_free(blocking);
 }
 
 /* Before that unlock is complete, the task has not given up the rest of what it held. */
@@ -503,7 +497,7 @@ TEST(no_loss_is_told_of_a_task_that_was_freed_during_an_unlock)
 {
     static const dibs_lock_options soon = {.flags = DIBS_FIXED_LEASE, .lease_ms = 300};
 
-    dibs_task *freed = task_of_runtime(s->rt), *asking = task_of_runtime(s->rt);
+    dibs_task *freed = task_of_runtime(s->rt), *asking = test_task(task_of_runtime(s->rt));
     assert_status(DIBS_OK, task_lock_with(freed, "a", 0, &soon, q));
     assert_status(DIBS_OK, task_lock(freed, "b", 0, q));
     faults_block_acquires(&s->faults);
@@ -520,7 +514,6 @@ TEST(no_loss_is_told_of_a_task_that_was_freed_during_an_unlock)
     expect_done(q, DIBS_DONE_LOCK, DIBS_OK, asking);
     expect_done(q, DIBS_DONE_UNLOCK, DIBS_OK, freed);
     expect_none(q);
-    dibs_task_free(asking);
 }
 
 /* A loss and the unlock at the same moment: the loss never comes after the unlock, whatever their results. */
@@ -679,8 +672,6 @@ TEST(take_waits_for_one_completion_and_no_longer_than_its_time)
     actor_finish(b);
     assert_int_equal(first.taken, 1);
     assert_int_equal(second.taken, 1);
-    actor_end(a);
-    actor_end(b);
 }
 
 /* The thread does not end inside, and the queue does not stay locked. */
@@ -788,7 +779,7 @@ TEST(fair_acquires_reach_the_store_in_order)
     enum { TASKS = 200 };
     dibs_task *tasks[TASKS];
 
-    dibs_runtime *other = stage_open_another(s, LEASE);
+    dibs_runtime *other = test_runtime(stage_open_another(s, LEASE));
     assert_status(DIBS_OK, dibs_lock(other, "a"));
     for (int i = 0; i < TASKS; i++) {
         tasks[i] = task_of_runtime(s->rt);
@@ -803,7 +794,6 @@ TEST(fair_acquires_reach_the_store_in_order)
         assert_status(DIBS_OK, task_unlock(tasks[i], "a", q));
         dibs_task_free(tasks[i]);
     }
-    dibs_close(other);
 }
 
 /* As where no connection stands: asks are not sent before they are finished, and that takes its time. */
@@ -815,8 +805,9 @@ static void send_none(void)
 
 TEST(a_fair_ask_that_is_not_sent_holds_up_no_others)
 {
-    dibs_queue *unlocks = queue_new();
-    dibs_task *holding = task_of_runtime(s->rt), *first = task_of_runtime(s->rt), *second = task_of_runtime(s->rt);
+    dibs_queue *unlocks = test_queue(queue_new());
+    dibs_task *holding = test_task(task_of_runtime(s->rt)), *first = test_task(task_of_runtime(s->rt)),
+              *second = test_task(task_of_runtime(s->rt));
 
     assert_status(DIBS_OK, task_lock(holding, "h", 0, q));
     send_none();
@@ -828,10 +819,6 @@ TEST(a_fair_ask_that_is_not_sent_holds_up_no_others)
     faults_unblock_acquires(&s->faults);
     for (int i = 0; i < 2; i++) /* the names are two: the later completion may overtake the other */
         assert_status(DIBS_OK, next_done(q).status);
-    dibs_task_free(holding);
-    dibs_task_free(first);
-    dibs_task_free(second);
-    dibs_queue_free(unlocks);
 }
 
 TEST(fair_asks_that_are_not_sent_at_once_keep_their_order)
@@ -863,7 +850,7 @@ static bool two_ask(void *arg)
 TEST(a_fair_call_asks_at_last_when_its_time_is_over)
 {
     send_none();
-    dibs_task *first = task_of_runtime(s->rt), *second = task_of_runtime(s->rt);
+    dibs_task *first = test_task(task_of_runtime(s->rt)), *second = test_task(task_of_runtime(s->rt));
     begin_lock(first, "a", FOREVER, &fair, q);
     begin_lock(second, "b", 100, &fair, q);
     faults_await_blocked(&s->faults);
@@ -872,8 +859,6 @@ TEST(a_fair_call_asks_at_last_when_its_time_is_over)
     faults_unblock_acquires(&s->faults);
     for (int i = 0; i < 2; i++)
         assert_status(DIBS_OK, next_done(q).status);
-    dibs_task_free(first);
-    dibs_task_free(second);
 }
 
 struct asked {
@@ -891,8 +876,9 @@ static bool has_asked_since(void *arg)
 /* It has its place in the queue, so it does not wait for an earlier call when it asks again; and it hears its grant. */
 TEST(a_fair_call_in_the_queue_stands_in_no_line)
 {
-    dibs_queue *others = queue_new();
-    dibs_task *holding = task_of_runtime(s->rt), *waiting = task_of_runtime(s->rt), *first = task_of_runtime(s->rt);
+    dibs_queue *others = test_queue(queue_new());
+    dibs_task *holding = test_task(task_of_runtime(s->rt)), *waiting = test_task(task_of_runtime(s->rt)),
+              *first = test_task(task_of_runtime(s->rt));
 
     assert_status(DIBS_OK, task_lock(holding, "a", 0, others));
     begin_lock(waiting, "a", FOREVER, &fair, q);
@@ -911,10 +897,6 @@ TEST(a_fair_call_in_the_queue_stands_in_no_line)
     expect_done(q, DIBS_DONE_LOCK, DIBS_OK, waiting);
     faults_unblock_acquires(&s->faults);
     expect_done(others, DIBS_DONE_LOCK, DIBS_OK, first);
-    dibs_task_free(holding);
-    dibs_task_free(waiting);
-    dibs_task_free(first);
-    dibs_queue_free(others);
 }
 
 TEST(cancel_and_shutdown_reach_fair_calls_that_have_not_asked)
@@ -923,7 +905,7 @@ TEST(cancel_and_shutdown_reach_fair_calls_that_have_not_asked)
     dibs_task *tasks[TASKS];
 
     send_none();
-    dibs_queue *firsts = queue_new();
+    dibs_queue *firsts = test_queue(queue_new());
     for (int i = 0; i < TASKS; i++) {
         tasks[i] = task_of_runtime(s->rt);
         begin_lock(tasks[i], "a", FOREVER, &fair, i == 0 ? firsts : q);
@@ -938,7 +920,6 @@ TEST(cancel_and_shutdown_reach_fair_calls_that_have_not_asked)
     next_done(firsts);
     for (int i = 0; i < TASKS; i++)
         dibs_task_free(tasks[i]);
-    dibs_queue_free(firsts);
 }
 
 TEST(one_queue_serves_several_runtimes_and_outlives_them)
@@ -1002,7 +983,7 @@ TEST(begun_calls_complete_before_close_returns)
 
 TEST(shutdown_ends_begun_acquires_alone)
 {
-    dibs_task *holder = task_of_runtime(s->rt), *waiter = task_of_runtime(s->rt);
+    dibs_task *holder = test_task(task_of_runtime(s->rt)), *waiter = test_task(task_of_runtime(s->rt));
 
     assert_status(DIBS_OK, task_lock(holder, "a", 0, q));
     assert_status(DIBS_OK, task_lock(holder, "a", 0, q));
@@ -1014,8 +995,6 @@ TEST(shutdown_ends_begun_acquires_alone)
     assert_status(DIBS_OK, task_unlock(holder, "a", q));
     assert_status(DIBS_OK, task_unlock(holder, "a", q));
     expect_none(q);
-    dibs_task_free(holder);
-    dibs_task_free(waiter);
 }
 
 /* ------------------------------------------------------------------- from on_event */

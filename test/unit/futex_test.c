@@ -66,7 +66,6 @@ TEST(no_wake_is_lost)
         await_ball(&pair, 2 * i + 2);
     }
     actor_finish(other);
-    actor_end(other);
 }
 
 TEST(a_wake_for_nobody_does_nothing)

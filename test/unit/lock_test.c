@@ -80,7 +80,7 @@ TEST_WITH(the_owner_is_a_thread_of_a_runtime, stage_setup, stage_teardown, stage
 
     s->url = "mem:owners";
     stage_open(s, LEASE);
-    dibs_runtime *second = stage_open_another(s, LEASE);
+    dibs_runtime *second = test_runtime(stage_open_another(s, LEASE));
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     assert_status(DIBS_BUSY, actor_lock(other, s->rt, "a", 0));
     assert_status(DIBS_NOT_HELD, actor_unlock(other, s->rt, "a"));
@@ -92,8 +92,6 @@ TEST_WITH(the_owner_is_a_thread_of_a_runtime, stage_setup, stage_teardown, stage
     assert_int_equal(hold_of(s->rt, "a").count, 1);
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
     assert_status(DIBS_OK, dibs_trylock(second, "a"));
-    actor_end(other);
-    dibs_close(second);
 }
 
 TEST_ON(names_are_told_apart, stage *s)
@@ -179,7 +177,6 @@ TEST_ON(a_lost_lock_keeps_no_thread_of_the_process_waiting, stage *s)
     assert_status(DIBS_LOST, dibs_unlock(s->rt, "a"));
     assert_status(DIBS_OK, actor_check(other, s->rt, "a"));
     assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
-    actor_end(other);
 }
 
 /* ---------------------------------------------------------------- release */
@@ -250,7 +247,7 @@ TEST_ON(unlock_all_releases_everything_and_reports_the_first_failure, stage *s)
     actor *other = actor_start();
     char name[8];
 
-    dibs_runtime *second = stage_open_another(s, LEASE);
+    dibs_runtime *second = test_runtime(stage_open_another(s, LEASE));
     assert_status(DIBS_OK, dibs_unlock_all(s->rt));
     assert_status(DIBS_OK, dibs_lock(second, "0"));
     assert_status(DIBS_OK, actor_lock(other, s->rt, "others", 0));
@@ -265,8 +262,6 @@ TEST_ON(unlock_all_releases_everything_and_reports_the_first_failure, stage *s)
     assert_status(DIBS_OK, dibs_check(second, "0"));
     assert_status(DIBS_OK, actor_check(other, s->rt, "others"));
     faults_confirm(&s->faults);
-    actor_end(other);
-    dibs_close(second);
 }
 
 /* --------------------------------------------------------------- arguments */
@@ -431,7 +426,6 @@ TEST_WITH(an_extension_that_failed_is_tried_again_until_its_time_is_over, stage_
     actor_finish(a);
     assert_int_equal(atomic_load(&e.extend), DIBS_OK);
     assert_int_equal(e.hold.remaining_ms, believed(LEASE) / MS(1));
-    actor_end(a);
 }
 
 TEST_ON(an_extension_that_is_refused_says_so_at_once, stage *s)
@@ -477,7 +471,6 @@ TEST_ON(an_extension_while_a_renewal_is_in_flight_comes_after_it, stage *s)
     assert_int_equal(faults_count(&s->faults, &s->faults.renewals), 2);
     assert_int_equal(s->faults.records[0].lease_ms, LEASE);
     assert_int_equal(s->faults.records[1].lease_ms, 60000);
-    actor_end(a);
 }
 
 /* The answer comes in the round in which the lease ends: dibs_extend and dibs_check must agree. */
@@ -494,7 +487,6 @@ TEST_WITH(an_extension_answered_after_the_deadline_fails, stage_setup, stage_tea
     assert_int_equal(atomic_load(&e.check), DIBS_LOST);
     assert_int_equal(atomic_load(&e.extend), DIBS_LOST);
     assert_int_equal(stats_of(s->rt).lost, 1);
-    actor_end(a);
 }
 
 /* ----------------------------------------------------------- no system call */

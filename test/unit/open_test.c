@@ -167,7 +167,7 @@ TEST(the_version_is_that_of_the_header)
 
 TEST(query_and_force_unlock_use_the_token)
 {
-    dibs_runtime *rt = open_url("mem:", NULL);
+    dibs_runtime *rt = test_runtime(open_url("mem:", NULL));
     dibs_owner owner;
 
     memset(&owner, 0xff, sizeof owner);
@@ -187,12 +187,11 @@ TEST(query_and_force_unlock_use_the_token)
     assert_status(DIBS_OK, dibs_force_unlock(rt, "a", owner.token));
     assert_status(DIBS_LOST, dibs_unlock(rt, "a")); /* found out by the release */
     assert_int_equal(stats_of(rt).lost, 1);
-    dibs_close(rt);
 }
 
 TEST(each_attempt_has_a_token_of_its_own)
 {
-    dibs_runtime *rt = open_url("mem:", NULL);
+    dibs_runtime *rt = test_runtime(open_url("mem:", NULL));
     dibs_owner one, two;
 
     assert_status(DIBS_OK, dibs_lock(rt, "a"));
@@ -203,12 +202,11 @@ TEST(each_attempt_has_a_token_of_its_own)
     assert_string_not_equal(one.token, two.token);
     for (const char *c = two.token; *c; c++)
         assert_true(*c >= ' ' && *c <= '~');
-    dibs_close(rt);
 }
 
 TEST(statistics_of_the_core_are_right)
 {
-    dibs_runtime *rt = open_url("mem:", NULL);
+    dibs_runtime *rt = test_runtime(open_url("mem:", NULL));
     dibs_stats stats;
 
     dibs_stats_get(NULL, &stats);
@@ -230,7 +228,6 @@ TEST(statistics_of_the_core_are_right)
     assert_int_equal(stats.holds, 0);
     assert_int_equal(stats.leases, 0);
     assert_int_equal(stats.store_commands, 4);
-    dibs_close(rt);
 }
 
 TESTS(NULL, NULL)

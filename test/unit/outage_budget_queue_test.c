@@ -34,7 +34,6 @@ TEST_ON(a_single_try_is_told_of_an_outage, stage *s)
     assert_status(DIBS_OK, actor_result(asker));
     assert_status(DIBS_BUSY, dibs_trylock(s->rt, "x"));
     assert_status(DIBS_OK, actor_unlock(asker, s->rt, "x"));
-    actor_end(asker);
 }
 
 TEST_ON(a_thread_in_line_is_told_of_an_outage, stage *s)
@@ -57,7 +56,6 @@ TEST_ON(a_thread_in_line_is_told_of_an_outage, stage *s)
     assert_int_equal(stats_of(s->rt).timed_out, 0);
     dibs_shutdown(s->rt);
     assert_status(DIBS_CLOSED, actor_result(asker));
-    actor_end(asker);
 }
 
 /* Once the store has said that the lock is taken, the others hear that. */
@@ -80,7 +78,6 @@ TEST_ON(the_end_of_an_outage_is_noticed, stage *s)
     actor_end(waiter);
     dibs_shutdown(s->rt);
     assert_status(DIBS_CLOSED, actor_result(asker));
-    actor_end(asker);
 }
 
 /* The machine was suspended while the thread asked: a failure after that may be the first moment of an outage. */
@@ -100,7 +97,6 @@ TEST_ON(a_thread_suspended_in_an_ask_has_its_whole_outage_budget, stage *s)
     moved_clock_advance(&s->clock, MS(200));
     assert_status(DIBS_OK, actor_result(asker));
     assert_status(DIBS_OK, actor_unlock(asker, s->rt, "x"));
-    actor_end(asker);
 }
 
 /* The thread had no reply from the store for longer than outage_ms because it was told to wait: that is no outage. */
@@ -110,7 +106,7 @@ TEST_ON(a_thread_that_slept_for_long_has_its_whole_outage_budget, stage *s)
 
     s->url = "mem:long";
     stage_open(s, 0);
-    dibs_runtime *holder = stage_open_another(s, 86400000);
+    dibs_runtime *holder = test_runtime(stage_open_another(s, 86400000));
     assert_status(DIBS_OK, dibs_lock(holder, "x"));
     actor_begin_lock(asker, s->rt, "x", DIBS_WAIT_FOREVER);
     stage_await_waiting(s, 1);
@@ -123,8 +119,6 @@ TEST_ON(a_thread_that_slept_for_long_has_its_whole_outage_budget, stage *s)
     moved_clock_advance(&s->clock, MS(200));
     assert_status(DIBS_OK, actor_result(asker));
     assert_status(DIBS_OK, actor_unlock(asker, s->rt, "x"));
-    dibs_close(holder);
-    actor_end(asker);
 }
 
 /* Waiters that have waited for "x" for 10 s, longer than outage_ms. */
@@ -229,7 +223,6 @@ TEST_ON(a_wait_shorter_than_a_command_times_out, stage *s)
         assert_status(rows[i].status, actor_result(asker));
     }
     assert_int_equal(stats_of(s->rt).timed_out, 2);
-    actor_end(asker);
 }
 
 /* ------------------------------------------- grants that too few replicas acknowledge */
@@ -266,7 +259,6 @@ TEST_ON(a_rival_does_not_renew_the_budget_of_a_waiter_without_replicas, stage *s
     assert_true(actor_busy(asker)); /* the asker rides that out for outage_ms, 5,000 */
     moved_clock_advance(&s->clock, MS(200));
     assert_status(DIBS_UNAVAILABLE, actor_result(asker));
-    actor_end(asker);
 }
 
 /* Then another client holds the lock for long: now it is known to be taken, and a later failure is a new outage. */
@@ -294,7 +286,6 @@ TEST_ON(grants_without_replicas_are_forgotten, stage *s)
     moved_clock_advance(&s->clock, MS(1000));
     assert_status(DIBS_OK, actor_result(asker));
     assert_status(DIBS_OK, actor_unlock(asker, s->rt, "x"));
-    actor_end(asker);
 }
 
 struct told {
@@ -365,7 +356,6 @@ TEST_ON(a_last_ask_without_an_answer_hides_no_lack_of_replicas, stage *s)
     moved_clock_advance(&s->clock, MS(400));
     actor_finish(asker);
     assert_true(told.status == DIBS_UNAVAILABLE && told.of_replicas);
-    actor_end(asker);
 }
 
 /* The waiters leave together, not one after the other with an outage budget each. */
@@ -407,8 +397,6 @@ TEST_ON(a_later_waiter_without_replicas_has_budget_left, stage *s)
     assert_true(actor_busy(late));
     meet_a_rival(s, 1); /* 6,200 */
     assert_status(DIBS_UNAVAILABLE, actor_result(late));
-    actor_end(early);
-    actor_end(late);
 }
 
 TESTS(stage_setup, stage_teardown)

@@ -23,7 +23,6 @@ TEST_ON(an_outage_is_ridden_out_until_the_store_answers, stage *s)
     moved_clock_advance(&s->clock, MS(200));
     assert_status(DIBS_OK, actor_result(other));
     assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
-    actor_end(other);
 }
 
 struct ride {
@@ -81,7 +80,6 @@ TEST_ON(an_outage_is_ridden_out_for_outage_ms, stage *s)
         dibs_close(s->rt);
         s->rt = NULL;
     }
-    actor_end(other);
 }
 
 /* Each ask goes out under a new token. State that the store resets with a retired token is not taken for a suspend. */
@@ -98,7 +96,6 @@ TEST_ON(an_outage_that_spends_every_token_lasts_no_longer, stage *s)
     int64_t time = ride(s, other, 1);
     assert_status(DIBS_UNAVAILABLE, actor_result(other));
     assert_that(time >= MS(1000) && time <= MS(1200), "%ld ns", (long)time);
-    actor_end(other);
 }
 
 TEST_ON(an_outage_counts_from_the_stores_last_reply, stage *s)
@@ -119,7 +116,6 @@ TEST_ON(an_outage_counts_from_the_stores_last_reply, stage *s)
     int64_t time = ride(s, other, 1);
     assert_status(DIBS_UNAVAILABLE, actor_result(other));
     assert_that(time >= MS(1000) && time <= MS(1200), "%ld ns", (long)time);
-    actor_end(other);
 }
 
 TEST_ON(all_waiters_of_an_outage_give_up_together, stage *s)
@@ -188,8 +184,6 @@ TEST_ON(a_later_waiter_has_outage_budget_left, stage *s)
     moved_clock_advance(&s->clock, MS(200));
     assert_status(DIBS_OK, actor_result(late));
     assert_status(DIBS_OK, actor_unlock(late, s->rt, "a"));
-    actor_end(early);
-    actor_end(late);
 }
 
 /* The asker gets an error that waiting cannot mend at once; the next thread asks for itself. */
@@ -209,7 +203,6 @@ TEST_ON(a_refusal_is_reported_at_once, stage *s)
         assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
         assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
     }
-    actor_end(other);
 }
 
 TEST_ON(a_grant_that_comes_after_its_lease_is_refused, stage *s)

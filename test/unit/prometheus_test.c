@@ -99,7 +99,7 @@ TEST_ON(threads_that_wait_are_counted_while_they_wait, stage *s)
 TEST_ON(a_thread_that_waits_for_the_store_is_counted, stage *s)
 {
     stage_open(s, LEASE);
-    dibs_runtime *other = stage_open_another(s, LEASE);
+    dibs_runtime *other = test_runtime(stage_open_another(s, LEASE));
     assert_status(DIBS_OK, dibs_lock(other, "a"));
     actor *next = waiter(s, 1, FOREVER);
     expect_line(s->rt, "dibs_waiting 1");
@@ -108,7 +108,6 @@ TEST_ON(a_thread_that_waits_for_the_store_is_counted, stage *s)
     expect_line(s->rt, "dibs_waiting 0");
     expect_line(s->rt, "dibs_contended_total 1");
     unlock_and_end(next, s->rt);
-    dibs_close(other);
 }
 
 TEST_ON(the_hold_of_a_thread_that_ended_is_no_hold, stage *s)

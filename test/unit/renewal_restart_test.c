@@ -88,7 +88,6 @@ TEST_ON(a_fixed_lease_is_unconfirmed_until_its_renewal_is_answered, stage *s)
     stage_advance(s, MS(1000));
     assert_int_equal(stats_of(s->rt).renewed, 1);
     assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
-    actor_end(other);
 }
 
 static void extend_briefly(void *arg)
@@ -114,7 +113,6 @@ TEST_ON(an_extension_that_is_refused_costs_no_lease, stage *s)
         stage_advance(s, MS(50));
     assert_status(DIBS_OK, actor_check(other, s->rt, "a"));
     assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
-    actor_end(other);
 }
 
 static void extend_to_a_minute(void *arg)
@@ -155,7 +153,6 @@ TEST_ON(an_abandoned_extension_is_not_repeated, stage *s)
     for (unsigned i = 1; i < renewals(s); i++)
         assert_int_equal(s->faults.records[i].lease_ms, LEASE);
     assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
-    actor_end(other);
 }
 
 /* The next call waits for the end of that one, which comes as no answer, and is sent at once then. */
@@ -175,7 +172,6 @@ TEST_ON(an_extension_after_an_abandoned_one_does_not_wait_in_vain, stage *s)
     assert_int_equal(renewals(s), 2);
     assert_int_equal(last_renewal(s).lease_ms, 60000);
     assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
-    actor_end(other);
 }
 
 struct release {
@@ -219,7 +215,6 @@ TEST_ON(an_unlock_waits_for_the_answer_of_another_server, stage *s)
     assert_status(DIBS_OK, release.status);
     assert_int_equal(faults_count(&s->faults, &s->faults.releases), 1);
     assert_int_equal(faults_count(&s->faults, &s->faults.retractions), 0);
-    actor_end(holder);
 }
 
 /* An unlock waits for half of its time. Then it releases the lease, and retracts what is still under way. */
@@ -238,7 +233,6 @@ TEST_ON(an_unlock_waits_for_another_server_only_for_a_limited_time, stage *s)
     assert_int_equal(faults_count(&s->faults, &s->faults.releases), 1);
     assert_int_equal(faults_count(&s->faults, &s->faults.retractions), 1);
     faults_let_renewals_go(&s->faults);
-    actor_end(holder);
 }
 
 static bool is_back(void *arg)
@@ -261,7 +255,6 @@ TEST_ON(an_unlock_stops_waiting_when_its_lease_is_lost, stage *s)
     assert_true(release.status == DIBS_LOST ||
                 release.status == DIBS_OK); /* the key outlasts the lease by the margin */
     faults_let_renewals_go(&s->faults);
-    actor_end(holder);
 }
 
 /* The connection of the renewal broke: the renewal may still reach the store, even after the release. */
@@ -281,7 +274,6 @@ TEST_ON(an_unlock_is_retracted_behind_a_request_without_an_answer, stage *s)
     actor_finish(holder);
     assert_status(DIBS_OK, release.status);
     assert_int_equal(faults_count(&s->faults, &s->faults.retractions), 1);
-    actor_end(holder);
 }
 
 enum { MANY = 20 };
@@ -334,15 +326,14 @@ TEST_ON(an_unlock_of_many_names_waits_for_another_server_once, stage *s)
     assert_int_equal(faults_count(&s->faults, &s->faults.releases), MANY);
     assert_int_equal(faults_count(&s->faults, &s->faults.retractions), MANY);
     faults_let_renewals_go(&s->faults);
-    actor_end(holder);
 }
 
 /* The clock stands still, so an unlock that a worker waited for would keep it for ever. */
 TEST_ON(a_begun_unlock_that_waits_for_another_server_is_in_nobodys_way, stage *s)
 {
     stage_open(s, LEASE);
-    dibs_task *first = task_of_runtime(s->rt), *second = task_of_runtime(s->rt);
-    dibs_queue *q = queue_new(), *other = queue_new();
+    dibs_task *first = test_task(task_of_runtime(s->rt)), *second = test_task(task_of_runtime(s->rt));
+    dibs_queue *q = test_queue(queue_new()), *other = test_queue(queue_new());
     assert_status(DIBS_OK, task_lock(first, "a", 0, q));
     faults_hold_renewals(&s->faults);
     another_server(s, 1);
@@ -355,10 +346,6 @@ TEST_ON(a_begun_unlock_that_waits_for_another_server_is_in_nobodys_way, stage *s
     expect_done(q, DIBS_DONE_UNLOCK, DIBS_OK, first);
     assert_int_equal(faults_count(&s->faults, &s->faults.retractions), 1);
     faults_let_renewals_go(&s->faults);
-    dibs_task_free(first);
-    dibs_task_free(second);
-    dibs_queue_free(q);
-    dibs_queue_free(other);
 }
 
 /* An ordinary renewal cannot restore anything, so an unlock does not wait for it. */

@@ -258,7 +258,6 @@ TEST_ON(a_grant_in_flight_at_the_shutdown_is_kept_or_closed, stage *s)
     dibs_status status = actor_result(asker);
     assert_true(status == DIBS_OK || status == DIBS_CLOSED);
     assert_status(status == DIBS_OK ? DIBS_OK : DIBS_NOT_HELD, actor_unlock(asker, s->rt, "a"));
-    actor_end(asker);
 }
 
 /* ------------------------------------------------------------------- close */
@@ -286,7 +285,7 @@ TEST_ON(closing_releases_what_other_threads_hold, stage *s)
 
     s->url = "mem:closing";
     stage_open(s, LEASE);
-    dibs_runtime *second = stage_open_another(s, LEASE);
+    dibs_runtime *second = test_runtime(stage_open_another(s, LEASE));
     assert_status(DIBS_OK, actor_lock(holder, s->rt, "a", 0));
     assert_status(DIBS_OK, actor_lock(holder, s->rt, "a", 0));
     assert_status(DIBS_OK, actor_lock(holder, s->rt, "b", 0));
@@ -301,8 +300,6 @@ TEST_ON(closing_releases_what_other_threads_hold, stage *s)
     assert_status(DIBS_OK, actor_check(holder, second, "c"));
     assert_status(DIBS_OK, actor_unlock(holder, second, "c"));
     actor_end(holder); /* with two holds of a runtime that is gone */
-    actor_end(waiter);
-    dibs_close(second);
 }
 
 TEST_ON(a_new_runtime_is_not_the_old_one, stage *s)
@@ -355,8 +352,6 @@ TEST_ON(a_closed_runtime_says_so_for_ever, stage *s)
     assert_memory_equal(&stats, &zero, sizeof stats);
     dibs_shutdown(rt);
     dibs_close(rt);
-    actor_end(late);
-    actor_end(later);
 }
 
 /* What dibs_check returns while the store deletes a key. */
@@ -430,7 +425,6 @@ TEST_ON(closing_waits_for_retractions_for_a_limited_time, stage *s)
         actor_finish(closer);
     }
     s->rt = NULL;
-    actor_end(closer);
 }
 
 TEST_ON(closing_waits_for_a_call_in_progress, stage *s)
@@ -449,8 +443,6 @@ TEST_ON(closing_waits_for_a_call_in_progress, stage *s)
     actor_result(asker);
     actor_finish(closer);
     s->rt = NULL;
-    actor_end(asker);
-    actor_end(closer);
 }
 
 static void await_visits_closed(const stage *s)
@@ -483,8 +475,6 @@ TEST_ON(closing_waits_once_for_calls_and_the_store_together, stage *s)
     moved_clock_advance(&s->clock, MS(1));
     actor_finish(closer);
     s->rt = NULL;
-    actor_end(asker);
-    actor_end(closer);
 }
 
 /* ------------------------------------------------------------- a thread's end */
@@ -539,7 +529,7 @@ TEST_ON(two_runtimes_on_one_thread_are_two_owners, stage *s)
     stage_open(s, LEASE);
     dibs_runtime *second = stage_open_another(s, LEASE);
     s->url = "mem:three";
-    dibs_runtime *elsewhere = stage_open_another(s, LEASE);
+    dibs_runtime *elsewhere = test_runtime(stage_open_another(s, LEASE));
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     assert_status(DIBS_BUSY, dibs_trylock(second, "a"));
     assert_status(DIBS_OK, dibs_trylock(elsewhere, "a"));
@@ -549,7 +539,6 @@ TEST_ON(two_runtimes_on_one_thread_are_two_owners, stage *s)
     dibs_close(second);
     assert_status(DIBS_OK, dibs_check(elsewhere, "a"));
     assert_status(DIBS_OK, dibs_trylock(s->rt, "a"));
-    dibs_close(elsewhere);
 }
 
 TESTS(stage_setup, stage_teardown)

@@ -317,8 +317,6 @@ TEST_ON(a_try_for_several_names_waits_for_a_keeper_though_it_left_another_name, 
     assert_status(DIBS_BUSY, call.status); /* by the first name, which the other thread got */
     assert_status(DIBS_OK, dibs_unlock(other, names[NAMES - 1]));
     assert_status(DIBS_OK, actor_unlock(asker, s->rt, names[0]));
-    actor_end(asker);
-    actor_end(a);
 }
 
 static void shut_down(void *rt)
@@ -345,8 +343,6 @@ TEST_ON(a_call_for_several_names_waits_for_nothing_once_the_runtime_closes, stag
     for (int i = 1; i < NAMES; i++)
         assert_status(DIBS_OK, dibs_timedlock(other, names[i], LIMIT_MS));
     assert_status(DIBS_OK, dibs_unlock_all(other));
-    actor_end(closer);
-    actor_end(a);
 }
 
 TESTS(setup, teardown)

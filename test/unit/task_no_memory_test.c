@@ -204,13 +204,12 @@ static bool completes_with(dibs_runtime *rt, long nth)
 
 TEST(begun_calls_complete_without_memory)
 {
-    dibs_runtime *rt = open_one();
+    dibs_runtime *rt = test_runtime(open_one());
     int in_row = 0;
 
     for (long nth = 1; nth < 200 && in_row < 3; nth++) /* how many there are depends on which thread comes first */
         in_row = completes_with(rt, nth) ? 0 : in_row + 1;
     assert_int_equal(in_row, 3);
-    dibs_close(rt);
 }
 
 /* ------------------------------------------------------------- entering costs none */
@@ -238,7 +237,7 @@ static void enter_and_leave(void *arg)
 /* Also on a thread that has never called dibs before. */
 TEST(entering_a_task_needs_no_memory)
 {
-    dibs_runtime *rt = open_one();
+    dibs_runtime *rt = test_runtime(open_one());
     struct visit v = {.task = task_of_runtime(rt)};
     actor *a = actor_start();
 
@@ -246,7 +245,6 @@ TEST(entering_a_task_needs_no_memory)
     actor_end(a);
     assert_int_equal(v.left, 1);
     dibs_task_free(v.task);
-    dibs_close(rt);
 }
 
 TESTS(NULL, NULL)

@@ -17,7 +17,7 @@ static const dibs_lock_options fair = {.flags = DIBS_FAIR}, no_reentry = {.flags
 
 TEST_ON(two_tasks_exclude_each_other_also_on_one_thread, stage *s)
 {
-    dibs_task *one = task_of_runtime(s->rt), *two = task_of_runtime(s->rt);
+    dibs_task *one = test_task(task_of_runtime(s->rt)), *two = test_task(task_of_runtime(s->rt));
     assert_status(DIBS_OK, dibs_task_enter(one));
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     assert_status(DIBS_OK, dibs_task_leave(one));
@@ -32,8 +32,6 @@ TEST_ON(two_tasks_exclude_each_other_also_on_one_thread, stage *s)
     assert_status(DIBS_OK, dibs_task_leave(one));
     assert_status(DIBS_OK, dibs_trylock(s->rt, "a"));
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
-    dibs_task_free(one);
-    dibs_task_free(two);
 }
 
 TEST_ON(a_task_moves_from_thread_to_thread_with_its_holds, stage *s)
@@ -41,7 +39,7 @@ TEST_ON(a_task_moves_from_thread_to_thread_with_its_holds, stage *s)
     actor *other = actor_start();
     dibs_hold hold;
 
-    dibs_task *task = task_of_runtime(s->rt);
+    dibs_task *task = test_task(task_of_runtime(s->rt));
     assert_status(DIBS_OK, dibs_task_enter(task));
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -57,8 +55,6 @@ TEST_ON(a_task_moves_from_thread_to_thread_with_its_holds, stage *s)
     assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
     assert_status(DIBS_OK, actor_leave(other, task));
     assert_int_equal(stats_of(s->rt).holds, 0);
-    actor_end(other);
-    dibs_task_free(task);
 }
 
 /* Each call of that runtime, while the thread holds the same name itself. */
@@ -97,8 +93,9 @@ TEST_WITH(a_call_concerns_the_innermost_task_of_its_runtime, stage_setup, stage_
 {
     s->url = "mem:tasks";
     stage_open(s, LEASE);
-    dibs_runtime *second = stage_open_another(s, LEASE);
-    dibs_task *outer = task_of_runtime(s->rt), *inner = task_of_runtime(s->rt), *foreign = task_of_runtime(second);
+    dibs_runtime *second = test_runtime(stage_open_another(s, LEASE));
+    dibs_task *outer = test_task(task_of_runtime(s->rt)), *inner = test_task(task_of_runtime(s->rt)),
+              *foreign = test_task(task_of_runtime(second));
     assert_status(DIBS_OK, dibs_task_enter(outer));
     assert_status(DIBS_OK, dibs_lock(s->rt, "outer"));
     assert_status(DIBS_OK, dibs_task_enter(foreign));
@@ -114,10 +111,6 @@ TEST_WITH(a_call_concerns_the_innermost_task_of_its_runtime, stage_setup, stage_
     assert_status(DIBS_NOT_HELD, dibs_check(second, "foreign"));
     assert_status(DIBS_OK, dibs_check(s->rt, "outer"));
     assert_status(DIBS_OK, dibs_task_leave(outer));
-    dibs_task_free(outer);
-    dibs_task_free(inner);
-    dibs_task_free(foreign);
-    dibs_close(second);
 }
 
 /* -------------------------------------------------------------------- entering */
@@ -126,7 +119,7 @@ TEST_ON(an_entered_task_is_busy, stage *s)
 {
     actor *other = actor_start();
 
-    dibs_task *task = task_of_runtime(s->rt);
+    dibs_task *task = test_task(task_of_runtime(s->rt));
     assert_status(DIBS_OK, dibs_task_enter(task));
     assert_status(DIBS_BUSY, dibs_task_enter(task));
     assert_status(DIBS_BUSY, actor_enter(other, task));
@@ -137,8 +130,6 @@ TEST_ON(an_entered_task_is_busy, stage *s)
     assert_status(DIBS_BUSY, dibs_task_enter(task));
     assert_status(DIBS_INVALID, dibs_task_leave(task));
     assert_status(DIBS_OK, actor_leave(other, task));
-    actor_end(other);
-    dibs_task_free(task);
 }
 
 TEST_ON(tasks_are_left_in_the_opposite_order, stage *s)
@@ -224,7 +215,7 @@ TEST_ON(entering_works_after_shutdown_and_close_so_that_a_loss_can_be_read, stag
 
 TEST_ON(a_cancelled_task_keeps_what_it_holds_and_acquires_no_more, stage *s)
 {
-    dibs_task *task = task_of_runtime(s->rt);
+    dibs_task *task = test_task(task_of_runtime(s->rt));
     assert_status(DIBS_OK, dibs_task_enter(task));
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     unsigned asks = faults_count(&s->faults, &s->faults.acquires);
@@ -251,7 +242,6 @@ TEST_ON(a_cancelled_task_keeps_what_it_holds_and_acquires_no_more, stage *s)
     assert_status(DIBS_OK, dibs_task_leave(task));
     assert_status(DIBS_OK, dibs_trylock(s->rt, "b"));
     assert_status(DIBS_OK, dibs_unlock(s->rt, "b"));
-    dibs_task_free(task);
 }
 
 static bool nobody_waits(void *arg)
@@ -318,7 +308,7 @@ TEST_WITH(a_cancelled_tasks_rivals_go_on_waiting, stage_setup, stage_teardown, s
 
     s->url = "mem:tasks";
     stage_open(s, LEASE);
-    dibs_runtime *holder = stage_open_another(s, LEASE);
+    dibs_runtime *holder = test_runtime(stage_open_another(s, LEASE));
     assert_status(DIBS_OK, dibs_lock(holder, "a"));
     for (int i = 0; i < CROWD; i++) {
         crowd[i] = actor_start();
@@ -341,7 +331,6 @@ TEST_WITH(a_cancelled_tasks_rivals_go_on_waiting, stage_setup, stage_teardown, s
         if (i % 2 == 0)
             dibs_task_free(tasks[i]);
     }
-    dibs_close(holder);
 }
 
 /* ------------------------------------------------------------------------ free */
@@ -422,7 +411,7 @@ TEST_WITH(freeing_a_task_does_not_wait_for_the_store, stage_setup, stage_teardow
 {
     s->url = "mem:tasks";
     stage_open(s, LEASE);
-    dibs_runtime *other = stage_open_another(s, LEASE);
+    dibs_runtime *other = test_runtime(stage_open_another(s, LEASE));
     dibs_task *task = task_of_runtime(s->rt);
     assert_status(DIBS_OK, dibs_task_enter(task));
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -430,7 +419,6 @@ TEST_WITH(freeing_a_task_does_not_wait_for_the_store, stage_setup, stage_teardow
     dibs_task_free(task);
     assert_int_equal(faults_count(&s->faults, &s->faults.releases), releases);
     assert_status(DIBS_OK, dibs_timedlock(other, "a", LIMIT_MS));
-    dibs_close(other);
 }
 
 /* --------------------------------------------------------------------- as threads */
@@ -462,7 +450,7 @@ TEST_WITH(a_lease_is_handed_from_task_to_task, stage_setup, stage_teardown, stag
 
     s->settings.handoff_ms = 10;
     stage_open(s, LEASE);
-    dibs_task *one = task_of_runtime(s->rt), *two = task_of_runtime(s->rt);
+    dibs_task *one = test_task(task_of_runtime(s->rt)), *two = test_task(task_of_runtime(s->rt));
     assert_status(DIBS_OK, dibs_task_enter(one));
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     uint64_t fence = fence_of(s->rt, "a");
@@ -476,9 +464,6 @@ TEST_WITH(a_lease_is_handed_from_task_to_task, stage_setup, stage_teardown, stag
     assert_status(DIBS_OK, dibs_task_leave(one));
     assert_status(DIBS_OK, dibs_task_enter(two));
     assert_int_equal(fence_of(s->rt, "a"), fence + 1);
-    dibs_task_free(two);
-    dibs_task_free(one);
-    actor_end(waiter);
 }
 
 TEST_ON(task_calls_refuse_null_or_do_nothing, stage *s)

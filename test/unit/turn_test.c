@@ -15,7 +15,6 @@ TEST_ON(one_try_is_busy_and_asks_nobody_where_the_process_holds_it, stage *s)
     assert_int_equal(acquires(s), 1);
     assert_int_equal(stats_of(s->rt).busy, 1);
     assert_int_equal(stats_of(s->rt).contended, 0);
-    actor_end(other);
 }
 
 TEST_ON(one_try_is_busy_where_another_process_holds_it, stage *s)
@@ -52,7 +51,6 @@ TEST_ON(a_wait_ends_at_its_limit_and_not_before, stage *s)
     }
     assert_int_equal(stats_of(s->rt).timed_out, 2 * sizeof limits / sizeof limits[0]);
     assert_int_equal(stats_of(s->rt).leases, 1);
-    actor_end(other);
 }
 
 TEST_ON(an_endless_wait_is_longer_than_a_year, stage *s)
@@ -68,7 +66,6 @@ TEST_ON(an_endless_wait_is_longer_than_a_year, stage *s)
     moved_clock_advance(&s->clock, MS(1000));
     assert_status(DIBS_OK, actor_result(other));
     assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
-    actor_end(other);
 }
 
 /* --------------------------------------------------------------------- order */
@@ -149,7 +146,6 @@ TEST_ON(other_names_do_not_wait_for_a_turn, stage *s)
     assert_status(DIBS_OK, actor_result(asker));
     assert_status(DIBS_OK, dibs_trylock(s->rt, "b"));
     assert_int_equal(acquires(s), 2);
-    actor_end(asker);
 }
 
 /* -------------------------------------------------------------------- stress */

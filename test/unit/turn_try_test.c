@@ -298,7 +298,7 @@ TEST_WITH(an_old_outage_does_not_answer_a_single_try, stage_setup, stage_teardow
 
     s->url = "mem:old";
     stage_open(s, 0);
-    dibs_runtime *second = stage_open_another(s, 0);
+    dibs_runtime *second = test_runtime(stage_open_another(s, 0));
     assert_status(DIBS_OK, dibs_lock(second, "a"));
     fair.rt = s->rt;
     actor_begin(fair.actor, lock_fair, &fair);
@@ -320,7 +320,6 @@ TEST_WITH(an_old_outage_does_not_answer_a_single_try, stage_setup, stage_teardow
     assert_status(DIBS_OK, fair.status);
     assert_status(DIBS_OK, actor_unlock(fair.actor, s->rt, "a"));
     actor_end(fair.actor);
-    dibs_close(second);
 }
 
 /* The lock was released in this process, and the next asker has not been answered yet. */

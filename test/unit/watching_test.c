@@ -478,7 +478,6 @@ TEST_ON(a_message_during_an_extension_brings_a_renewal, stage *s)
     stage_advance(s, SOON);
     assert_int_equal(renewals(s), before + 1);
     assert_int_equal(last_renewal(s).lease_ms, 2 * LEASE);
-    actor_end(holder);
 }
 
 TEST_ON(a_fixed_lease_is_asked_for_and_not_prolonged, stage *s)
