@@ -7,19 +7,15 @@
 
 #include "server.h"
 
-static const char NO_INTEGER[] = "-ERR value is not an integer or out of range";
-
 enum {
     READS = 1,
     WRITES = 2,
     ADDS = 4 /* not without memory */,
-    NO_SCRIPT = 8,
-    LISTENS = 16 /* also while subscribed */,
-    SHARDED = 32,    /* its channel lies in a slot */
-    MANY = 64,       /* all its words are keys */
-    CLUSTERED = 128, /* for nodes of a cluster */
-    STRING = 256,    /* its key has that type, */
-    HASH = 512       /* or that one */
+    LISTENS = 8 /* also while subscribed */,
+    SHARDED = 16, /* its channel lies in a slot */
+    MANY = 32,    /* all its words are keys */
+    STRING = 64,  /* its key has that type, */
+    HASH = 128    /* or that one */
 };
 
 struct command {
@@ -43,14 +39,6 @@ bool sim_is(const char *word, const char *name)
 static void put_int(const struct sim_call *call, int64_t number)
 {
     sim_put_head(call->out, ':', number);
-}
-
-static bool read_number(const char *text, int64_t *out)
-{
-    char *end;
-
-    *out = strtoll(text, &end, 10);
-    return end > text && *end == '\0' && *text != ' ';
 }
 
 /* --------------------------------------------------------------------- messages */
@@ -236,56 +224,37 @@ static void do_mget(struct sim_call *call)
 static void do_set(struct sim_call *call)
 {
     struct sim_object *object = call->object;
-    bool only_new = false, only_old = false, keeps = false;
+    bool only_new = false;
     int64_t ms = 0;
 
-    for (int i = 3; i < call->count; i++) {
-        const char *word = call->words[i];
-        if (sim_is(word, "NX"))
+    for (int i = 3; i < call->count; i++)
+        if (sim_is(call->words[i], "NX"))
             only_new = true;
-        else if (sim_is(word, "XX"))
-            only_old = true;
-        else if (sim_is(word, "KEEPTTL"))
-            keeps = true;
-        else if (!sim_is(word, "PX") || ++i == call->count) {
-            sim_put_line(call->out, "-ERR syntax error");
-            return;
-        } else if (!read_number(call->words[i], &ms)) {
-            sim_put_line(call->out, NO_INTEGER);
-            return;
-        } else if (ms <= 0) {
-            sim_put_line(call->out, "-ERR invalid expire time in 'set' command");
-            return;
-        }
-    }
-    if (object ? only_new : only_old) {
+        else if (sim_is(call->words[i], "PX") && i + 1 < call->count)
+            ms = sim_number(call->words[++i]);
+    if (object && only_new) {
         sim_put_bulk(call->out, NULL);
         return;
     }
-    int64_t expires = ms ? sim_server_ms(call->server) + ms : keeps && object ? object->expires : 0;
     if (object && object->is_hash) {
         sim_remove(&call->server->keys, key_of(call));
         call->object = NULL;
     }
     object = made(call, false);
     sim_set_value(object, call->words[2]);
-    object->expires = expires;
+    object->expires = ms ? sim_server_ms(call->server) + ms : 0;
     changed(call, key_of(call));
     sim_put_line(call->out, "+OK");
 }
 
 static void do_incrby(struct sim_call *call)
 {
-    int64_t by, value = 0;
+    int64_t value = sim_number(call->words[2]) + (call->object ? sim_number(call->object->value) : 0);
     char text[24];
 
-    if (!read_number(call->words[2], &by) || (call->object && !read_number(call->object->value, &value))) {
-        sim_put_line(call->out, NO_INTEGER);
-        return;
-    }
-    sim_set_value(made(call, false), sim_digits(text, value + by));
+    sim_set_value(made(call, false), sim_digits(text, value));
     changed(call, key_of(call));
-    put_int(call, value + by);
+    put_int(call, value);
 }
 
 /* ------------------------------------------------------------------- any type */
@@ -331,20 +300,11 @@ static void do_pttl(struct sim_call *call)
 
 static void do_pexpire(struct sim_call *call)
 {
-    struct sim_object *object = call->object;
-    int64_t ms;
-
-    if (!read_number(call->words[2], &ms)) {
-        sim_put_line(call->out, NO_INTEGER);
-        return;
-    }
-    if (object && ms <= 0)
-        sim_remove(&call->server->keys, key_of(call));
-    else if (object)
-        object->expires = sim_server_ms(call->server) + ms;
-    if (object)
+    if (call->object) {
+        call->object->expires = sim_server_ms(call->server) + sim_number(call->words[2]);
         changed(call, key_of(call));
-    put_int(call, object != NULL);
+    }
+    put_int(call, call->object != NULL);
 }
 
 static void do_scan(struct sim_call *call)
@@ -464,13 +424,10 @@ static void put_member(struct bytes *out, const struct sim_field *member, bool w
 
 static void do_zrange(struct sim_call *call)
 {
-    int64_t first, last, count = call->object ? (int64_t)call->object->count : 0;
+    int64_t first = sim_number(call->words[2]), last = sim_number(call->words[3]);
+    int64_t count = call->object ? (int64_t)call->object->count : 0;
     bool with_scores = call->count > 4;
 
-    if (!read_number(call->words[2], &first) || !read_number(call->words[3], &last)) {
-        sim_put_line(call->out, NO_INTEGER);
-        return;
-    }
     first = first < 0 ? first + count : first;
     last = last < 0 ? last + count : last;
     first = first < 0 ? 0 : first;
@@ -561,7 +518,7 @@ static void do_tracking(struct sim_call *call)
         optout = optout || sim_is(call->words[i], "OPTOUT");
         noloop = noloop || sim_is(call->words[i], "NOLOOP");
         if (sim_is(call->words[i], "REDIRECT") && i + 1 < call->count)
-            read_number(call->words[++i], &redirect);
+            redirect = sim_number(call->words[++i]);
     }
     if (on && redirect && !client_of(call->server, redirect)) {
         sim_put_line(call->out, "-ERR The client ID you want redirect to does not exist");
@@ -578,14 +535,8 @@ static void do_tracking(struct sim_call *call)
 
 static void do_kill(struct sim_call *call)
 {
-    struct sim_client *client;
-    int64_t id;
+    struct sim_client *client = client_of(call->server, sim_number(call->words[3]));
 
-    if (!sim_is(call->words[2], "ID") || !read_number(call->words[3], &id) || id <= 0) {
-        sim_put_line(call->out, "-ERR syntax error");
-        return;
-    }
-    client = client_of(call->server, id);
     put_int(call, client != NULL);
     if (client && client != call->client)
         sim_server_end_client(client, false);
@@ -669,11 +620,7 @@ static void do_ok(struct sim_call *call)
 
 static void do_wait(struct sim_call *call)
 {
-    int64_t replicas = 0, ms = 0;
-
-    read_number(call->words[1], &replicas);
-    read_number(call->words[2], &ms);
-    sim_server_wait(call->client, (int)replicas, ms);
+    sim_server_wait(call->client, (int)sim_number(call->words[1]), sim_number(call->words[2]));
 }
 
 /* ----------------------------------------------------------------- the table */
@@ -703,28 +650,28 @@ static const struct command commands[] = {
     {"TIME", NULL, -1, 0, 0, do_time},
     {"PUBLISH", NULL, -3, 0, SIM_DENIES_PUBLISH, do_publish},
     {"SPUBLISH", NULL, -3, SHARDED, SIM_DENIES_PUBLISH, do_publish},
-    {"SSUBSCRIBE", NULL, 2, NO_SCRIPT | LISTENS | SHARDED, SIM_DENIES_SUBSCRIBE, do_subscribe},
-    {"SUNSUBSCRIBE", NULL, 2, NO_SCRIPT | LISTENS | SHARDED, 0, do_unsubscribe},
-    {"CLUSTER", "SLOTS", -2, NO_SCRIPT | CLUSTERED, 0, sim_cluster_slots},
-    {"ASKING", NULL, -1, NO_SCRIPT | CLUSTERED, 0, do_asking},
+    {"SSUBSCRIBE", NULL, 2, LISTENS | SHARDED, SIM_DENIES_SUBSCRIBE, do_subscribe},
+    {"SUNSUBSCRIBE", NULL, 2, LISTENS | SHARDED, 0, do_unsubscribe},
+    {"CLUSTER", "SLOTS", -2, 0, 0, sim_cluster_slots},
+    {"ASKING", NULL, -1, 0, 0, do_asking},
     {"PUBSUB", NULL, 2, 0, 0, do_pubsub},
-    {"SUBSCRIBE", NULL, 2, NO_SCRIPT | LISTENS, SIM_DENIES_SUBSCRIBE, do_subscribe},
-    {"UNSUBSCRIBE", NULL, 2, NO_SCRIPT | LISTENS, 0, do_unsubscribe},
-    {"CLIENT", "SETNAME", -3, NO_SCRIPT, 0, do_ok},
-    {"CLIENT", "ID", -2, NO_SCRIPT, 0, do_id},
-    {"CLIENT", "KILL", 4, NO_SCRIPT, SIM_DENIES_KILL, do_kill},
-    {"CLIENT", "TRACKING", 3, NO_SCRIPT, SIM_DENIES_TRACKING, do_tracking},
-    {"CLIENT", "CACHING", -3, NO_SCRIPT, SIM_DENIES_TRACKING, do_caching},
+    {"SUBSCRIBE", NULL, 2, LISTENS, SIM_DENIES_SUBSCRIBE, do_subscribe},
+    {"UNSUBSCRIBE", NULL, 2, LISTENS, 0, do_unsubscribe},
+    {"CLIENT", "SETNAME", -3, 0, 0, do_ok},
+    {"CLIENT", "ID", -2, 0, 0, do_id},
+    {"CLIENT", "KILL", 4, 0, SIM_DENIES_KILL, do_kill},
+    {"CLIENT", "TRACKING", 3, 0, SIM_DENIES_TRACKING, do_tracking},
+    {"CLIENT", "CACHING", -3, 0, SIM_DENIES_TRACKING, do_caching},
     {"INFO", NULL, 1, 0, SIM_DENIES_INFO, do_info},
-    {"ROLE", NULL, -1, NO_SCRIPT, 0, do_role},
+    {"ROLE", NULL, -1, 0, 0, do_role},
     {"PING", NULL, 1, LISTENS, 0, do_ping},
     {"SELECT", NULL, -2, 0, 0, do_ok},
-    {"WAIT", NULL, -3, NO_SCRIPT, 0, do_wait},
-    {"EVAL", NULL, 3, NO_SCRIPT, 0, sim_script_eval},
-    {"EVALSHA", NULL, 3, NO_SCRIPT, 0, sim_script_eval},
-    {"SCRIPT", "EXISTS", 3, NO_SCRIPT, 0, sim_script_exist},
-    {"SCRIPT", "FLUSH", -2, NO_SCRIPT, 0, sim_script_flush},
-    {"SENTINEL", NULL, 2, NO_SCRIPT, 0, sim_sentinel_answer},
+    {"WAIT", NULL, -3, 0, 0, do_wait},
+    {"EVAL", NULL, 3, 0, 0, sim_script_eval},
+    {"EVALSHA", NULL, 3, 0, 0, sim_script_eval},
+    {"SCRIPT", "EXISTS", 3, 0, 0, sim_script_exist},
+    {"SCRIPT", "FLUSH", -2, 0, 0, sim_script_flush},
+    {"SENTINEL", NULL, 2, 0, 0, sim_sentinel_answer},
 };
 
 /* -------------------------------------------------------------------- calling */
@@ -766,15 +713,10 @@ static const char *refusal(const struct sim_call *call)
     int words = call->command->words;
 
     if (call->count < (words < 0 ? -words : words) || (words < 0 && call->count > -words))
-        return call->script ? "-ERR Wrong number of args calling Redis command from script"
-                            : "-ERR wrong number of arguments";
-    if (call->script && (kind & NO_SCRIPT))
-        return "-ERR This Redis command is not allowed from script";
+        return "-ERR wrong number of arguments";
     const char *elsewhere = call->server->cluster ? refusal_of_keys(call) : NULL;
     if (elsewhere)
         return call->script ? "-ERR Script attempted to access a non local key in a cluster node" : elsewhere;
-    if ((kind & CLUSTERED) && !call->server->cluster)
-        return "-ERR This instance has cluster support disabled";
     if (call->server->denied & call->command->right)
         return "-NOPERM this user has no permissions to run this command";
     if (!call->script && sim_server_listens(call->client) && !(kind & LISTENS))
@@ -818,12 +760,11 @@ void sim_server_call(struct sim_call *call)
     if (!call->command)
         sim_fail("test/sim/commands.c does not have the command %s", call->words[0]);
     const char *no = call->command ? refusal(call) : "-ERR unknown command";
-    no = no ? no : find_object(call);
-    if (no) {
-        sim_put_line(call->out, "%s", no);
-        return;
-    }
-    call->command->run(call);
-    if (call->command->kind & READS)
+    const char *wrong = no ? no : find_object(call);
+    if (wrong)
+        sim_put_line(call->out, "%s", wrong);
+    else
+        call->command->run(call);
+    if (!no && (call->command->kind & READS)) /* also where the key has another type */
         track(call);
 }
