@@ -220,8 +220,7 @@ TEST_ON(a_close_leaves_none_of_many, fixture *f)
     f->config.command_timeout_ms = f->config.connect_timeout_ms = LIMIT_MS / 2;
     fixture_open(f, LONG_LEASE_MS);
     hold_many(f, holders);
-    dibs_close(f->rt);
-    f->rt = NULL;
+    close_runtime(&f->rt);
     assert_true(none_is_left(f));
     for (int i = 0; i < 2; i++)
         actor_end(holders[i]);

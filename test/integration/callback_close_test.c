@@ -65,8 +65,7 @@ static void close_under_the_callback(fixture *f, bool unlocks)
     actor_end(orphan);
     assert_true(wait_until(callback_holds, &c, LIMIT_MS));
     assert_status(DIBS_OK, dibs_lock(f->rt, "meanwhile"));
-    dibs_close(f->rt);
-    f->rt = NULL;
+    close_runtime(&f->rt);
     assert_status(DIBS_OK, c.locked);
     assert_status(DIBS_CLOSED, c.closing);
     assert_false(c.gone);

@@ -352,10 +352,9 @@ TEST_ON(an_ask_in_doubt_goes_on_over_another_connection, fixture *f)
 TEST_ON(a_waiter_whose_connection_is_gone_keeps_its_place, fixture *f)
 {
     script_server *net = open_with_all(f);
-    actor *waiter = actor_start();
 
     server_do(f->server, "SET lock:wait by-hand PX %d", LONG_LEASE_MS);
-    actor_begin_lock(waiter, f->rt, "wait", DIBS_WAIT_FOREVER);
+    actor *waiter = actor_locking(f->rt, "wait", DIBS_WAIT_FOREVER);
     queue_await(f->server, "wait", 1);
     queue_entry before = queue_await_ask(f->server, "wait", 1);
     actor_await_asleep(waiter); /* it has the answer to that ask: the connection takes no other answer with it */
@@ -365,8 +364,7 @@ TEST_ON(a_waiter_whose_connection_is_gone_keeps_its_place, fixture *f)
     assert_string_equal(after.token, before.token);
     assert_true(after.order == before.order);
     server_do(f->server, "DEL lock:wait");
-    assert_status(DIBS_OK, actor_result(waiter));
-    assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "wait"));
+    actor_gets(waiter, f->rt, "wait");
     actor_end(waiter);
     close_with_all(f, net);
 }
@@ -385,11 +383,10 @@ TEST_ON(a_release_is_sent_again_over_another_connection, fixture *f)
 TEST_ON(a_query_is_sent_again_over_another_connection, fixture *f)
 {
     script_server *net = open_with_all(f);
-    dibs_owner owner;
 
     assert_status(DIBS_OK, dibs_lock(f->rt, "held"));
     lose_the_next_answer(f, net, "lock:held");
-    assert_status(DIBS_OK, dibs_query(f->rt, "held", &owner));
+    dibs_owner owner = owner_of(f->rt, "held");
     assert_true(owner.held);
     lose_the_next_answer(f, net, "lock:held");
     assert_status(DIBS_NOT_HELD, dibs_force_unlock(f->rt, "held", "another"));

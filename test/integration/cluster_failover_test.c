@@ -135,8 +135,7 @@ TEST_ON(replicas_acknowledge_at_each_node, struct scene *s)
     server_pause(s->c->nodes[3]);
     assert_status(DIBS_UNAVAILABLE, dibs_trylock(s->rt, names[0]));
     assert_that(strcasestr(dibs_last_error(), "replica"), "%s", dibs_last_error());
-    assert_status(DIBS_OK, dibs_timedlock(s->rt, names[1], LIMIT_MS));
-    assert_status(DIBS_OK, dibs_unlock(s->rt, names[1]));
+    lock_and_release(s->rt, names[1], LIMIT_MS);
     server_resume(s->c->nodes[3]);
     cluster_await_ok(s->c);
     assert_true(wait_until(has_replicated, s->c->nodes[0], LIMIT_MS)); /* Valkey moves no slot without */
@@ -280,7 +279,6 @@ TEST_ON(a_lock_that_the_new_master_does_not_know_is_restored, struct scene *s)
 TEST_ON(an_unlock_is_done_at_the_new_master, struct scene *s)
 {
     server *master = s->c->nodes[2], *replica = s->c->nodes[5];
-    dibs_owner owner;
 
     s->config.command_timeout_ms = s->config.outage_ms = LIMIT_MS;
     open_on_cluster(s, LONG_LEASE_MS);
@@ -292,7 +290,7 @@ TEST_ON(an_unlock_is_done_at_the_new_master, struct scene *s)
     assert_status(DIBS_OK, dibs_unlock(s->rt, name));
     assert_ptr_equal(await_heir(s->c, slot, master), replica);
     assert_false(has_lock(replica, name));
-    assert_status(DIBS_OK, dibs_query(s->rt, name, &owner));
+    dibs_owner owner = owner_of(s->rt, name);
     assert_false(owner.held);
     server_restart(master);
     cluster_await_ok(s->c);
@@ -330,8 +328,7 @@ TEST_WITH(a_node_with_a_wrong_certificate_is_refused_and_the_others_are_used, se
     server_certify(odd, "server");
     server_resume(s->c->nodes[5]);
     cluster_await_ok(s->c);
-    assert_status(DIBS_OK, dibs_timedlock(s->rt, its_name, LIMIT_MS));
-    assert_status(DIBS_OK, dibs_unlock(s->rt, its_name));
+    lock_and_release(s->rt, its_name, LIMIT_MS);
 }
 
 TEST_AGAIN(threads_go_on_locking_when_a_master_is_killed, setup_tls, teardown)

@@ -41,8 +41,7 @@ static struct moving name_at(struct scene *s, size_t node)
 
 static void use_once(struct scene *s, const char *name)
 {
-    assert_status(DIBS_OK, dibs_trylock(s->rt, name));
-    assert_status(DIBS_OK, dibs_unlock(s->rt, name));
+    lock_and_release(s->rt, name, 0);
 }
 
 /* ------------------------------------------------------------------------------ ASK */
@@ -50,14 +49,12 @@ static void use_once(struct scene *s, const char *name)
 /* No node has a key of the lock: a new lock begins at the node that gets the slot. */
 TEST_ON(a_new_lock_begins_where_its_slot_goes, struct scene *s)
 {
-    dibs_owner owner;
-
     open_on_cluster(s, SAFE_LEASE_MS);
     struct moving m = name_at(s, 0);
     cluster_open_slot(s->c, m.slot, m.to);
     assert_status(DIBS_OK, dibs_trylock(s->rt, m.name));
     assert_true(has_lock(m.to, m.name));
-    assert_status(DIBS_OK, dibs_query(s->rt, m.name, &owner));
+    dibs_owner owner = owner_of(s->rt, m.name);
     assert_true(owner.held);
     pause_ms(2 * SAFE_LEASE_MS); /* it is renewed there, too */
     assert_status(DIBS_OK, dibs_check(s->rt, m.name));
@@ -99,15 +96,13 @@ TEST_ON(a_retraction_follows_its_slot, struct scene *s)
     assert_status(DIBS_OK, dibs_trylock(s->rt, m.name));
     cluster_open_slot(s->c, m.slot, m.to);
     cluster_move_keys(s->c, m.slot, m.to);
-    dibs_close(s->rt);
-    s->rt = NULL;
+    close_runtime(&s->rt);
     assert_false(has_lock(m.to, m.name));
     cluster_close_slot(s->c, m.slot, m.to);
     open_on_cluster(s, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_trylock(s->rt, m.name));
     cluster_move_slot(s->c, m.slot, m.from);
-    dibs_close(s->rt);
-    s->rt = NULL;
+    close_runtime(&s->rt);
     assert_false(has_lock(m.from, m.name));
 }
 
@@ -131,13 +126,11 @@ TEST_ON(a_lock_that_is_deleted_after_a_move_is_not_restored, struct scene *s)
 /* The fence is there, the key and the queue are not: the node says TRYAGAIN until all is on one side. */
 TEST_ON(an_acquire_waits_for_a_lock_in_two_parts, struct scene *s)
 {
-    actor *a = actor_start();
-
     open_on_cluster(s, LONG_LEASE_MS);
     struct moving m = name_at(s, 0);
     use_once(s, m.name);
     cluster_open_slot(s->c, m.slot, m.to);
-    actor_begin_lock(a, s->rt, m.name, LIMIT_MS);
+    actor *a = actor_locking(s->rt, m.name, LIMIT_MS);
     expect_held_up(a);
     cluster_move_keys(s->c, m.slot, m.to);
     assert_status(DIBS_OK, actor_result(a));
@@ -194,8 +187,7 @@ TEST_ON(a_release_that_a_migration_cuts_short_is_no_loss, struct scene *s)
     cluster_move_keys(s->c, m.slot, m.to);
     cluster_close_slot(s->c, m.slot, m.to);
     assert_status(DIBS_OK, actor_result(a));
-    assert_status(DIBS_OK, actor_result(b));
-    assert_status(DIBS_OK, actor_unlock(b, s->rt, m.name));
+    actor_gets(b, s->rt, m.name);
 }
 
 /* After outage_ms it is given up. */
@@ -218,19 +210,16 @@ TEST_ON(a_migration_is_waited_for_no_longer_than_an_outage, struct scene *s)
 
 TEST_ON(an_acquire_waits_for_a_slot_without_a_node, struct scene *s)
 {
-    actor *a = actor_start();
-
     s->config.command_timeout_ms = LIMIT_MS; /* the node may take long until it serves again */
     open_on_cluster(s, LONG_LEASE_MS);
     struct moving m = name_at(s, 2);
     use_once(s, m.name);
     server_do(m.from, "DEL dibs:fence:{lock:%s}", m.name);
     server_do(m.from, "CLUSTER DELSLOTS %u", m.slot);
-    actor_begin_lock(a, s->rt, m.name, LIMIT_MS);
+    actor *a = actor_locking(s->rt, m.name, LIMIT_MS);
     expect_held_up(a);
     server_do(m.from, "CLUSTER ADDSLOTS %u", m.slot);
-    assert_status(DIBS_OK, actor_result(a));
-    assert_status(DIBS_OK, actor_unlock(a, s->rt, m.name));
+    actor_gets(a, s->rt, m.name);
     actor_end(a);
     cluster_await_ok(s->c);
 }
@@ -343,8 +332,7 @@ static void end_sharing(struct scene *s, const char *name, struct sharing *shari
 {
     assert_true(actor_busy(sharing->writer));
     assert_status(DIBS_OK, actor_unlock(sharing->readers[1], s->rt, name));
-    assert_status(DIBS_OK, actor_result(sharing->writer));
-    assert_status(DIBS_OK, actor_unlock(sharing->writer, s->rt, name));
+    actor_gets(sharing->writer, s->rt, name);
     for (int i = 0; i < 2; i++)
         actor_end(sharing->readers[i]);
     actor_end(sharing->writer);
@@ -515,8 +503,7 @@ TEST_ON(a_lock_is_released_to_a_reader_when_its_slot_has_moved, struct scene *s)
     cluster_move_keys(s->c, m.slot, m.to);
     cluster_close_slot(s->c, m.slot, m.to);
     assert_status(DIBS_OK, actor_result(holder));
-    assert_status(DIBS_OK, actor_result(reader));
-    assert_status(DIBS_OK, actor_unlock(reader, s->rt, m.name));
+    actor_gets(reader, s->rt, m.name);
 }
 
 /* The same, but the migration is given up. */
@@ -548,14 +535,12 @@ TEST_ON(a_lock_is_released_to_a_reader_when_its_slot_stays, struct scene *s)
 /* A waiter is granted the lock after the move. */
 TEST_ON(a_slot_moves_while_its_lock_is_waited_for, struct scene *s)
 {
-    actor *a = actor_start();
-
     open_on_cluster(s, LONG_LEASE_MS);
     struct moving m = name_at(s, 1);
     dibs_runtime *holder = test_runtime(open_url(s->c->url, &(dibs_config){.lease_ms = LONG_LEASE_MS}));
     assert_status(DIBS_OK, dibs_lock(holder, m.name));
     uint64_t fence = fence_of(holder, m.name);
-    actor_begin_lock(a, s->rt, m.name, LIMIT_MS);
+    actor *a = actor_locking(s->rt, m.name, LIMIT_MS);
     actor_await_asleep(a);
     cluster_move_slot(s->c, m.slot, m.to);
     assert_status(DIBS_OK, dibs_unlock(holder, m.name));

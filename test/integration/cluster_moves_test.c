@@ -72,18 +72,16 @@ static bool both_connections_stand(void *arg)
 TEST_ON(a_slot_that_has_moved_is_followed, struct scene *s)
 {
     server *from = s->c->nodes[2], *to = other_than(s, from);
-    dibs_owner owner;
 
     open_on_cluster(s, LONG_LEASE_MS);
     const char *name = new_name(s, from);
-    assert_status(DIBS_OK, dibs_trylock(s->rt, name));
-    assert_status(DIBS_OK, dibs_unlock(s->rt, name));
+    lock_and_release(s->rt, name, 0);
     assert_true(wait_until(both_connections_stand, from, LIMIT_MS));
     cluster_move_slot(s->c, slot_of(s, name), to);
     long long asks = server_asks(from);
     assert_status(DIBS_OK, dibs_trylock(s->rt, name));
     assert_true(has_lock(to, name));
-    assert_status(DIBS_OK, dibs_query(s->rt, name, &owner));
+    dibs_owner owner = owner_of(s->rt, name);
     assert_true(owner.held);
     assert_status(DIBS_OK, dibs_unlock(s->rt, name));
     assert_false(has_lock(to, name));

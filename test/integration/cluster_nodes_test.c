@@ -36,8 +36,7 @@ TEST_ON(one_node_that_answers_is_enough, struct scene *s)
     s->urls[0] = url;
     open_on_cluster(s, LONG_LEASE_MS);
     const char *name = new_name(s, s->c->nodes[2]);
-    assert_status(DIBS_OK, dibs_lock(s->rt, name));
-    assert_status(DIBS_OK, dibs_unlock(s->rt, name));
+    lock_and_release(s->rt, name, DIBS_WAIT_FOREVER);
 }
 
 /* The host of that node accepts connections and sends nothing. */
@@ -89,8 +88,7 @@ TEST(a_map_in_as_many_pieces_as_there_are_slots_is_read)
     fake_redis_answer(node, "EVAL", ":1\r\n");
     snprintf(url, sizeof url, "redis-cluster://127.0.0.1:%d", fake_redis_port(node));
     assert_status(DIBS_OK, open_status(url, &patient, &rt));
-    assert_status(DIBS_OK, dibs_trylock(rt, "x"));
-    assert_status(DIBS_OK, dibs_unlock(rt, "x"));
+    lock_and_release(rt, "x", 0);
     dibs_close(rt);
     fake_redis_stop(node);
     free(slots);
@@ -111,8 +109,7 @@ TEST_ON(a_first_node_that_has_left_is_passed_over, struct scene *s)
     s->urls[0] = url;
     open_on_cluster(s, LONG_LEASE_MS);
     const char *name = new_name(s, s->c->nodes[2]);
-    assert_status(DIBS_OK, dibs_lock(s->rt, name));
-    assert_status(DIBS_OK, dibs_unlock(s->rt, name));
+    lock_and_release(s->rt, name, DIBS_WAIT_FOREVER);
 }
 
 static bool is_locked_at_last(void *arg)
@@ -172,8 +169,7 @@ TEST_ON(a_node_that_hangs_delays_no_other_nodes_leases, struct scene *s)
     assert_int_equal(events_count(&s->events, DIBS_EVENT_STORE_DOWN, NULL), 0);
     int64_t before = now_ms();
     const char *other = new_name(s, s->c->nodes[1]);
-    assert_status(DIBS_OK, dibs_trylock(s->rt, other));
-    assert_status(DIBS_OK, dibs_unlock(s->rt, other));
+    lock_and_release(s->rt, other, 0);
     assert_true(now_ms() - before < SLACK_MS);
     server_resume(s->c->nodes[0]);
     for (int i = 0; i < 3; i++)
@@ -183,7 +179,6 @@ TEST_ON(a_node_that_hangs_delays_no_other_nodes_leases, struct scene *s)
 /* The nodes that answer meanwhile have nothing to do with the lock. */
 TEST_ON(a_lock_on_a_dead_node_is_given_up_though_other_nodes_answer, struct scene *s)
 {
-    actor *waiter = actor_start();
     char dead[32];
 
     s->config.command_timeout_ms = LIMIT_MS; /* what is killed refuses at once; what lives may be slow here */
@@ -193,11 +188,10 @@ TEST_ON(a_lock_on_a_dead_node_is_given_up_though_other_nodes_answer, struct scen
     const char *alive = new_name(s, s->c->nodes[1]);
     server_kill(s->c->nodes[0]);
     int64_t end = now_ms() + LIMIT_MS;
-    actor_begin_lock(waiter, s->rt, dead, DIBS_WAIT_FOREVER);
+    actor *waiter = actor_locking(s->rt, dead, DIBS_WAIT_FOREVER);
     while (actor_busy(waiter)) {
         assert_that(now_ms() < end, "the lock is still waited for");
-        assert_status(DIBS_OK, dibs_trylock(s->rt, alive));
-        assert_status(DIBS_OK, dibs_unlock(s->rt, alive));
+        lock_and_release(s->rt, alive, 0);
     }
     assert_status(DIBS_UNAVAILABLE, actor_result(waiter));
     actor_end(waiter);
@@ -240,13 +234,11 @@ TEST_ON(nodes_are_not_hammered_for_the_map, struct scene *s)
     s->config.command_timeout_ms = LIMIT_MS;
     open_on_cluster(s, LONG_LEASE_MS);
     const char *name = new_name(s, s->c->nodes[0]);
-    assert_status(DIBS_OK, dibs_trylock(s->rt, name));
-    assert_status(DIBS_OK, dibs_unlock(s->rt, name));
+    lock_and_release(s->rt, name, 0);
     long long before = map_calls(s);
     int64_t begin = now_ms();
     for (int i = 0; i < 2000; i++) {
-        assert_status(DIBS_OK, dibs_trylock(s->rt, name));
-        assert_status(DIBS_OK, dibs_unlock(s->rt, name));
+        lock_and_release(s->rt, name, 0);
     }
     assert_in_range(map_calls(s) - before, 0, 2 + (now_ms() - begin) / 10000); /* it is also asked for now and then */
     server_kill(s->c->nodes[0]);
@@ -257,8 +249,7 @@ TEST_ON(nodes_are_not_hammered_for_the_map, struct scene *s)
     assert_in_range(map_calls(s) - before, 1, 10 + 8 * (now_ms() - begin) / 1000);
     server_restart(s->c->nodes[0]);
     cluster_await_ok(s->c);
-    assert_status(DIBS_OK, dibs_timedlock(s->rt, name, LIMIT_MS));
-    assert_status(DIBS_OK, dibs_unlock(s->rt, name));
+    lock_and_release(s->rt, name, LIMIT_MS);
 }
 
 /* ------------------------------------------------------------------------ the events */

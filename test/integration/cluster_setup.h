@@ -49,8 +49,7 @@ static inline int teardown(void **state)
 {
     struct scene *s = *state;
 
-    dibs_close(s->rt);
-    s->rt = NULL;
+    close_runtime(&s->rt);
     events_destroy(&s->events);
     cluster_assert_no_locks(s->c);
     return 0;

@@ -56,11 +56,9 @@ static void expect_refused(fixture *f, const char *name)
 
 static void expect_taken_and_seen(fixture *f, const char *name)
 {
-    dibs_owner owner;
-
     print_message("# %s\n", name);
     assert_status(DIBS_OK, dibs_lock_with(f->rt, name, LIMIT_MS, &(dibs_lock_options){.flags = DIBS_FAIR}));
-    assert_status(DIBS_OK, dibs_query(f->rt, name, &owner));
+    dibs_owner owner = owner_of(f->rt, name);
     assert_true(owner.held);
     assert_status(DIBS_OK, dibs_extend(f->rt, name, LONG_LEASE_MS));
     assert_status(DIBS_OK, dibs_unlock(f->rt, name));

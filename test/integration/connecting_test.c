@@ -52,8 +52,7 @@ static void close_uncut(fixture *f, script_server *net)
 {
     assert_int_equal(events_count(&f->events, DIBS_EVENT_STORE_DOWN, NULL), 0);
     script_server_delay(net, 0);
-    dibs_close(f->rt);
-    f->rt = NULL;
+    close_runtime(&f->rt);
     assert_int_equal(events_count(&f->events, DIBS_EVENT_STORE_DOWN, NULL), 0);
     script_server_stop(net);
 }
@@ -194,8 +193,7 @@ TEST_WITH(a_full_backlog_is_waited_for, NULL, NULL, void *none)
     actor_finish(opener);
     actor_end(opener);
     assert_status(DIBS_OK, opening.status);
-    assert_status(DIBS_OK, dibs_trylock(opening.rt, "x"));
-    assert_status(DIBS_OK, dibs_unlock(opening.rt, "x"));
+    lock_and_release(opening.rt, "x", 0);
     dibs_close(opening.rt);
     empty(&fillers);
     server_stop(s);
@@ -273,8 +271,7 @@ TEST_WITH(a_silent_address_leaves_time_for_the_second, NULL, NULL, void *none)
     fill(&fillers, (struct sockaddr *)&silent, sizeof silent, 200);
     snprintf(url, sizeof url, "redis://two.example:%d", s->port);
     assert_status(DIBS_OK, open_status(url, &config, &rt));
-    assert_status(DIBS_OK, dibs_timedlock(rt, "x", LIMIT_MS));
-    assert_status(DIBS_OK, dibs_unlock(rt, "x"));
+    lock_and_release(rt, "x", LIMIT_MS);
     dibs_close(rt);
     empty(&fillers);
     close(listener);
@@ -314,8 +311,7 @@ TEST_ON(a_server_that_hangs_up_in_silence_may_expect_tls, fixture *f)
     script_server_cut(net);
     assert_status(DIBS_UNAVAILABLE, dibs_query(f->rt, "x", &owner));
     assert_false(says_rediss());
-    dibs_close(f->rt);
-    f->rt = NULL;
+    close_runtime(&f->rt);
     script_server_stop(net);
 }
 

@@ -109,12 +109,11 @@ TEST_ON(a_lock_is_not_held_before_it_is_on_the_disk, fixture *f)
 {
     script_server *net = start_answering(f, SAYS_YES);
     dibs_runtime *rt = test_runtime(open_url(script_server_url(net), &durable));
-    actor *thread = actor_start();
 
     answer_from_now_on(net, NULL);
     script_server_add(net, (script_rule){.match = "WAITAOF\r\n", .nth = 1, .action = SCRIPT_STALL_REQUEST});
     unsigned fired = script_server_fired(net);
-    actor_begin_lock(thread, rt, "x", 0);
+    actor *thread = actor_locking(rt, "x", 0);
     script_server_await_fired(net, fired);
     assert_true(server_has(f->server, "lock:x"));
     assert_true(actor_busy(thread));
@@ -153,8 +152,7 @@ TEST_ON(a_grant_that_does_not_reach_the_disk_is_given_back, fixture *f)
         script_server_add(net, (script_rule){.match = "WAITAOF\r\n", .action = SCRIPT_CLOSE_BEFORE});
         expect_given_back(f, rt, DIBS_UNAVAILABLE, "");
         answer_from_now_on(net, SAYS_YES);
-        assert_status(DIBS_OK, dibs_timedlock(rt, "x", LIMIT_MS));
-        assert_status(DIBS_OK, dibs_unlock(rt, "x"));
+        lock_and_release(rt, "x", LIMIT_MS);
     }
 }
 

@@ -65,8 +65,7 @@ static void use_it(const dibs_finding *finding, void *arg)
     struct user *user = arg;
 
     (void)finding;
-    assert_status(DIBS_OK, dibs_lock(user->rt, "a"));
-    assert_status(DIBS_OK, dibs_unlock(user->rt, "a"));
+    lock_and_release(user->rt, "a", DIBS_WAIT_FOREVER);
     if (++user->count == 3)
         dibs_shutdown(user->rt);
     if (user->count == 3)

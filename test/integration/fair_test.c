@@ -108,8 +108,7 @@ TEST_ON(plain_waiters_of_a_process_are_one_entry, fixture *f)
 
         while (!waiters[next] || actor_busy(waiters[next]))
             next = (next + 1) % MEMBERS;
-        assert_status(DIBS_OK, actor_result(waiters[next]));
-        assert_status(DIBS_OK, actor_unlock(waiters[next], f->rt, "x"));
+        actor_gets(waiters[next], f->rt, "x");
         actor_end(waiters[next]);
         waiters[next] = NULL;
     }
@@ -138,8 +137,7 @@ TEST_ON(nobody_barges_past_the_head_of_a_fair_queue, fixture *f)
         assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
         assert_status(DIBS_BUSY, dibs_lock_with(f->rt, "x", 0, &fair));
         assert_status(DIBS_BUSY, dibs_trylock(second, "x"));
-        assert_status(DIBS_OK, actor_result(waiter));
-        assert_status(DIBS_OK, actor_unlock(waiter, of_waiter, "x"));
+        actor_gets(waiter, of_waiter, "x");
     }
     queue_assert_gone(f->server, "x");
 }
@@ -163,8 +161,7 @@ TEST_ON(a_plain_waiter_queues_behind_a_fair_one, fixture *f)
         assert_status(DIBS_OK, actor_result(fairly));
         assert_true(actor_busy(plainly));
         assert_status(DIBS_OK, actor_unlock(fairly, f->rt, "x"));
-        assert_status(DIBS_OK, actor_result(plainly));
-        assert_status(DIBS_OK, actor_unlock(plainly, f->rt, "x"));
+        actor_gets(plainly, f->rt, "x");
     }
     queue_assert_gone(f->server, "x");
 }

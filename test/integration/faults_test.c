@@ -209,8 +209,7 @@ TEST_WITH(the_documented_rights_suffice, NULL, NULL, void *none)
         actor_begin_lock(waiter, second, "x", DIBS_WAIT_FOREVER);
         server_await_ask(s, asks);
         assert_status(DIBS_OK, dibs_unlock(rt, "x"));
-        assert_status(DIBS_OK, actor_result(waiter));
-        assert_status(DIBS_OK, actor_unlock(waiter, second, "x"));
+        actor_gets(waiter, second, "x");
     }
     actor_end(waiter);
     dibs_close(rt);
@@ -264,12 +263,11 @@ TEST_ON(an_acquire_on_a_full_server_fails_at_once, fixture *f)
 TEST_ON(a_waiter_behind_a_sharer_leaves_the_queue_of_a_full_server, fixture *f)
 {
     const dibs_lock_options shared = {.flags = DIBS_SHARED};
-    actor *a = actor_start();
 
     fixture_open(f, LONG_LEASE_MS);
     dibs_runtime *other = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     assert_status(DIBS_OK, dibs_lock_with(f->rt, "x", 0, &shared));
-    actor_begin_lock(a, other, "x", 1000);
+    actor *a = actor_locking(other, "x", 1000);
     queue_await(f->server, "x", 1);
     server_do(f->server, "CONFIG SET maxmemory 1");
     assert_status(DIBS_TIMEOUT, actor_result(a));
@@ -392,8 +390,7 @@ TEST_ON(temporary_refusals_are_ridden_out, fixture *f)
         pause_ms(200);
         assert_true(actor_busy(waiter));
         script_server_clear(net);
-        assert_status(DIBS_OK, actor_result(waiter));
-        assert_status(DIBS_OK, actor_unlock(waiter, rt, "x"));
+        actor_gets(waiter, rt, "x");
         assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
     }
 }

@@ -50,8 +50,7 @@ TEST_ON(a_forced_unlock_serves_the_next_and_the_holder_learns_of_it, fixture *f)
         assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
         assert_status(DIBS_OK, agent_unlock(agent, "x"));
         queue_assert_gone(f->server, "x");
-        dibs_close(f->rt);
-        f->rt = NULL;
+        close_runtime(&f->rt);
     }
     dibs_close(operator);
 }
@@ -73,8 +72,6 @@ TEST_ON(a_forced_unlock_by_token_ends_nobody_else, fixture *f)
 
 TEST_ON(a_forced_unlock_works_on_a_full_server, fixture *f)
 {
-    dibs_owner owner;
-
     fixture_open(f, LONG_LEASE_MS);
     server_do(f->server, "SET lock:x by-hand PX %d", LONG_LEASE_MS);
     server_do(f->server, "SET lock:y by-hand PX %d", LONG_LEASE_MS);
@@ -89,7 +86,7 @@ TEST_ON(a_forced_unlock_works_on_a_full_server, fixture *f)
     assert_status(DIBS_OK, dibs_force_unlock(f->rt, "nobody's", NULL));
     assert_false(server_has(f->server, "lock:x"));
     assert_false(server_has(f->server, "lock:y"));
-    assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
+    dibs_owner owner = owner_of(f->rt, "x");
     assert_false(owner.held);
     assert_true(owner.fence > 0); /* larger than the fence of the former holder */
     server_do(f->server, "CONFIG SET maxmemory 0");
@@ -98,9 +95,7 @@ TEST_ON(a_forced_unlock_works_on_a_full_server, fixture *f)
 
 static void force_by_its_token(fixture *f)
 {
-    dibs_owner owner;
-
-    assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
+    dibs_owner owner = owner_of(f->rt, "x");
     assert_status(DIBS_OK, dibs_force_unlock(f->rt, "x", owner.token));
     assert_false(server_has(f->server, "lock:x"));
 }

@@ -123,8 +123,7 @@ static void expect_parent_is_well(fixture *f, const char *token)
     assert_status(DIBS_OK, dibs_check(f->rt, "x"));
     assert_true(server_string(f->server, now, sizeof now, "GET lock:x"));
     assert_string_equal(now, token);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "parent"));
-    assert_status(DIBS_OK, dibs_unlock(f->rt, "parent"));
+    lock_and_release(f->rt, "parent", DIBS_WAIT_FOREVER);
     assert_int_equal(stats_of(f->rt).reconnects, 0);
     assert_int_equal(stats_of(f->rt).lost, 0);
 }
@@ -189,8 +188,7 @@ TEST_ON(a_child_that_ends_holding_blocks_one_lease_at_most, fixture *f)
 {
     fixture_open(f, LONG_LEASE_MS);
     run_child(child_exits_holding, f->rt);
-    assert_status(DIBS_OK, dibs_timedlock(f->rt, "z", LIMIT_MS));
-    assert_status(DIBS_OK, dibs_unlock(f->rt, "z"));
+    lock_and_release(f->rt, "z", LIMIT_MS);
 }
 
 /* ------------------------------------------------------ parent and child */
@@ -239,14 +237,13 @@ static void child_tells_its_token(dibs_runtime *rt)
 
 TEST_ON(a_childs_runtime_has_its_own_id, fixture *f)
 {
-    dibs_owner mine;
     dibs_owner again;
     dibs_owner its;
 
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     assert_status(DIBS_OK, dibs_lock(f->rt, "y"));
-    assert_status(DIBS_OK, dibs_query(f->rt, "x", &mine));
+    dibs_owner mine = owner_of(f->rt, "x");
     assert_status(DIBS_OK, dibs_query(f->rt, "y", &again));
     assert_int_equal(pipe(pipes), 0);
     run_child(child_tells_its_token, f->rt);
@@ -282,8 +279,7 @@ TEST_ON(parent_and_child_exclude_each_other, fixture *f)
     }
     server_await_ask(f->server, asks);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
-    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    lock_and_release(f->rt, "x", LIMIT_MS);
     assert_int_equal(child_wait(child), 0);
 }
 
@@ -353,21 +349,19 @@ TEST_ON(fork_at_any_moment_leaves_no_mutex_locked, fixture *f)
 /* A thread of the parent waits in the store's queue; the child must not keep that entry alive, nor take its grant. */
 TEST_ON(a_child_leaves_its_parents_place_in_the_queue_alone, fixture *f)
 {
-    actor *waiter = actor_start();
     long long asks;
 
     fixture_open(f, LONG_LEASE_MS);
     server_do(f->server, "SET lock:x by-hand PX 600000");
     asks = server_asks(f->server);
-    actor_begin_lock(waiter, f->rt, "x", DIBS_WAIT_FOREVER);
+    actor *waiter = actor_locking(f->rt, "x", DIBS_WAIT_FOREVER);
     server_await_ask(f->server, asks);
     for (int i = 0; i < 5; i++) {
         run_child(child_holds_nothing, f->rt);
         assert_true(actor_busy(waiter));
     }
     server_do(f->server, "DEL lock:x");
-    assert_status(DIBS_OK, actor_result(waiter));
-    assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "x"));
+    actor_gets(waiter, f->rt, "x");
 }
 
 /* ---------------------------------------------------------------- exec */
@@ -408,14 +402,13 @@ TEST_ON(a_child_does_not_listen_for_its_parent, fixture *f)
 TEST_ON(exec_inherits_no_descriptor, fixture *f)
 {
     int before = inherited_descriptors();
-    actor *waiter = actor_start();
     long long asks;
 
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     server_do(f->server, "SET lock:y by-hand PX 600000");
     asks = server_asks(f->server);
-    actor_begin_lock(waiter, f->rt, "y", DIBS_WAIT_FOREVER);
+    actor *waiter = actor_locking(f->rt, "y", DIBS_WAIT_FOREVER);
     server_await_ask(f->server, asks);
     assert_int_equal(inherited_descriptors(), before);
     server_do(f->server, "DEL lock:y");

@@ -118,7 +118,6 @@ static void child_looks_at_its_sockets(dibs_runtime *rt)
 
 TEST_ON(a_child_has_none_of_its_parents_sockets, fixture *f)
 {
-    actor *waiter = actor_start();
     dibs_runtime *holder;
     struct sockets before;
 
@@ -130,15 +129,14 @@ TEST_ON(a_child_has_none_of_its_parents_sockets, fixture *f)
     f->config.command_timeout_ms = LIMIT_MS; /* no call fails because the machine stalls */
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "y"));
-    actor_begin_lock(waiter, f->rt, "x", FOREVER);
+    actor *waiter = actor_locking(f->rt, "x", FOREVER);
     queue_await(f->server, "x", 1);
     queue_await_listening(f->server, queue_at(f->server, "x", 0).channel);
     note_librarys_sockets(&before);
     assert_true(librarys.count >= 3); /* the calls', the scheduler's, the subscription */
     run_child(child_looks_at_its_sockets, f->rt);
     assert_status(DIBS_OK, dibs_unlock(holder, "x"));
-    assert_status(DIBS_OK, actor_result(waiter));
-    assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "x"));
+    actor_gets(waiter, f->rt, "x");
     actor_end(waiter);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "y"));
     assert_int_equal(stats_of(f->rt).reconnects, 0);
@@ -159,8 +157,7 @@ static void have_a_push(fixture *f, dibs_runtime *rt, actor *waiter)
         queue_await(f->server, "x", 1);
         queue_await_listening(f->server, queue_at(f->server, "x", 0).channel);
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-        assert_status(DIBS_OK, actor_result(waiter));
-        assert_status(DIBS_OK, actor_unlock(waiter, rt, "x"));
+        actor_gets(waiter, rt, "x");
     }
 }
 
@@ -217,8 +214,7 @@ TEST_ON(a_grant_at_the_moment_of_a_fork_is_the_parents, fixture *f)
         process_write(holder, "unlock x");
         run_child(children[i % CHILD_KINDS], f->rt);
         assert_status(DIBS_OK, agent_result(holder));
-        assert_status(DIBS_OK, actor_result(waiter));
-        assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "x"));
+        actor_gets(waiter, f->rt, "x");
     }
     assert_int_equal(stats_of(f->rt).reconnects, 0);
     actor_end(waiter);
@@ -238,14 +234,13 @@ static void child_waits_in_order(dibs_runtime *rt)
 /* One thread waits fairly, one behind a thread of its process: their places are not the child's. */
 TEST_ON(waiters_of_each_kind_survive_a_fork, fixture *f)
 {
-    actor *local = actor_start();
     actor *ordered = actor_start();
 
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     actor_begin_lock_with(ordered, f->rt, "x", FOREVER, &fair);
     queue_await(f->server, "x", 1);
-    actor_begin_lock(local, f->rt, "x", FOREVER);
+    actor *local = actor_locking(f->rt, "x", FOREVER);
     actor_await_asleep(local);
     for (int i = 0; i < 3; i++) {
         run_child(child_waits_in_order, f->rt);
@@ -253,10 +248,8 @@ TEST_ON(waiters_of_each_kind_survive_a_fork, fixture *f)
         assert_status(DIBS_OK, dibs_check(f->rt, "x"));
     }
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    assert_status(DIBS_OK, actor_result(ordered));
-    assert_status(DIBS_OK, actor_unlock(ordered, f->rt, "x"));
-    assert_status(DIBS_OK, actor_result(local));
-    assert_status(DIBS_OK, actor_unlock(local, f->rt, "x"));
+    actor_gets(ordered, f->rt, "x");
+    actor_gets(local, f->rt, "x");
     assert_int_equal(stats_of(f->rt).reconnects, 0);
     actor_end(local);
     actor_end(ordered);

@@ -110,8 +110,7 @@ TEST_ON(the_label_is_shown_in_the_token, fixture *f)
         assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
         assert_that(strstr(owner.token, labels[i]) != NULL, "%s", owner.token);
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-        dibs_close(f->rt);
-        f->rt = NULL;
+        close_runtime(&f->rt);
     }
 }
 
@@ -128,8 +127,7 @@ TEST_ON(the_label_names_the_connections, fixture *f)
         assert_that(strstr(clients->str, labels[i][1]) != NULL, "%s", clients->str);
         freeReplyObject(clients);
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-        dibs_close(f->rt);
-        f->rt = NULL;
+        close_runtime(&f->rt);
     }
 }
 
@@ -154,8 +152,7 @@ TEST_ON(the_prefix_makes_the_key, fixture *f)
     f->config.key_prefix = "di";
     fixture_open(f, 0);
     assert_status(DIBS_INVALID, dibs_lock(f->rt, "bs:x"));
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    lock_and_release(f->rt, "x", DIBS_WAIT_FOREVER);
     assert_false(server_has(f->server, "dix"));
 }
 

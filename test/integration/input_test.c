@@ -200,7 +200,6 @@ TEST_ON(leases_have_a_range, fixture *f)
 TEST_ON(waits_have_a_range, fixture *f)
 {
     static const int64_t bad[] = {-2, -1000, INT64_MIN};
-    actor *waiter = actor_start();
     dibs_runtime *second;
     long long asks;
 
@@ -210,13 +209,12 @@ TEST_ON(waits_have_a_range, fixture *f)
         assert_status(DIBS_INVALID, dibs_timedlock(f->rt, "x", bad[i]));
     assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", INT64_MAX));
     /* No deadline overflows into the past, neither behind a thread nor behind the store. */
-    actor_begin_lock(waiter, f->rt, "x", INT64_MAX);
+    actor *waiter = actor_locking(f->rt, "x", INT64_MAX);
     actor_await_asleep(waiter);
     pause_ms(100);
     assert_true(actor_busy(waiter));
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    assert_status(DIBS_OK, actor_result(waiter));
-    assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "x"));
+    actor_gets(waiter, f->rt, "x");
     assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
     asks = server_asks(f->server);
     actor_begin_lock(waiter, second, "x", INT64_MAX - 1);
@@ -224,8 +222,7 @@ TEST_ON(waits_have_a_range, fixture *f)
     pause_ms(100);
     assert_true(actor_busy(waiter));
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    assert_status(DIBS_OK, actor_result(waiter));
-    assert_status(DIBS_OK, actor_unlock(waiter, second, "x"));
+    actor_gets(waiter, second, "x");
 }
 
 /* A lock that was held for longer than 20 ms is watched: that begins with a probe, whose key lives for 100 ms. */
@@ -274,8 +271,7 @@ TEST_ON(a_key_of_another_type_is_an_error_that_names_it, fixture *f)
     assert_int_equal(server_integer(f->server, "LLEN lock:inventory"), 1);
     assert_int_equal(server_integer(f->server, "PTTL lock:inventory"), -1);
     server_do(f->server, "DEL lock:inventory");
-    assert_status(DIBS_OK, dibs_lock(f->rt, "inventory"));
-    assert_status(DIBS_OK, dibs_unlock(f->rt, "inventory"));
+    lock_and_release(f->rt, "inventory", DIBS_WAIT_FOREVER);
 }
 
 /* --------------------------------------------------------------------- texts */

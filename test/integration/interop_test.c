@@ -144,7 +144,6 @@ TEST_ON(the_key_is_a_plain_string_with_the_lease, fixture *f)
 {
     char type[16];
     char token[256];
-    dibs_owner owner;
 
     f->config.label = "interop";
     fixture_open(f, 50000);
@@ -155,7 +154,7 @@ TEST_ON(the_key_is_a_plain_string_with_the_lease, fixture *f)
     assert_true(server_string(f->server, token, sizeof token, "GET lock:x"));
     assert_true(strlen(token) < 192);
     assert_true(strstr(token, "interop") != NULL);
-    assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
+    dibs_owner owner = owner_of(f->rt, "x");
     assert_true(owner.held);
     assert_string_equal(owner.token, token);
     assert_in_range(owner.remaining_ms, 1, 50000);
@@ -223,7 +222,6 @@ TEST_ON(query_shows_foreign_holders, fixture *f)
 TEST_ON(force_unlock_ends_only_the_token_it_names, fixture *f)
 {
     dibs_runtime *second;
-    dibs_owner owner;
 
     fixture_open(f, LONG_LEASE_MS);
     second = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
@@ -240,7 +238,7 @@ TEST_ON(force_unlock_ends_only_the_token_it_names, fixture *f)
 
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     assert_status(DIBS_NOT_HELD, dibs_force_unlock(second, "x", "by-hand"));
-    assert_status(DIBS_OK, dibs_query(second, "x", &owner));
+    dibs_owner owner = owner_of(second, "x");
     assert_status(DIBS_OK, dibs_force_unlock(second, "x", owner.token));
     assert_false(server_has(f->server, "lock:x"));
     assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));

@@ -145,8 +145,8 @@ TEST_WITH(nothing_is_kept_of_a_node_that_may_not_tell, setup, teardown_telling, 
     const char *here = name_of_node(s, 0), *there = name_of_node(s, 1);
     keep(s->rt, there);
     for (int i = 0; i < SOME_PAIRS; i++) {
-        lock_and_unlock(s->rt, here);
-        lock_and_unlock(s->rt, there);
+        lock_and_release(s->rt, here, DIBS_WAIT_FOREVER);
+        lock_and_release(s->rt, there, DIBS_WAIT_FOREVER);
         assert_false(has_lock(mute, here));
     }
     keep(s->rt, there);
@@ -176,7 +176,6 @@ TEST_ON(a_kept_lease_is_given_back_when_its_slot_moves, struct scene *s)
 TEST_ON(nothing_is_kept_while_its_slot_moves, struct scene *s)
 {
     server *from = s->c->nodes[1], *to = s->c->nodes[2];
-    actor *a = actor_start();
 
     open_keeping_on_cluster(s);
     dibs_runtime *other = test_runtime(open_other(s));
@@ -191,16 +190,15 @@ TEST_ON(nothing_is_kept_while_its_slot_moves, struct scene *s)
     await_gone(to, name);
     assert_true(has_key(from, key_of("dibs:kept:{lock:%s}", name)));
     for (int i = 0; i < SOME_PAIRS; i++) {
-        lock_and_unlock(s->rt, name);
+        lock_and_release(s->rt, name, DIBS_WAIT_FOREVER);
         assert_false(has_lock(to, name));
     }
     assert_status(DIBS_OK, dibs_lock(s->rt, name));
     assert_true(fence_of(s->rt, name) > fence);
-    actor_begin_lock(a, other, name, LIMIT_MS);
+    actor *a = actor_locking(other, name, LIMIT_MS);
     pause_ms(TOLD_MS);
     assert_status(DIBS_OK, dibs_unlock(s->rt, name));
-    assert_status(DIBS_OK, actor_result(a));
-    assert_status(DIBS_OK, actor_unlock(a, other, name));
+    actor_gets(a, other, name);
     cluster_move_keys(s->c, slot, to);
     cluster_close_slot(s->c, slot, to);
     keep(s->rt, name);

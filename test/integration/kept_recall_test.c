@@ -131,7 +131,7 @@ TEST_ON(a_single_try_from_far_away_gets_a_kept_name, fixture *f)
     char name[16];
 
     open_keeping(f, KEEP_LONG_MS);
-    lock_and_unlock(far, "first"); /* the server knows the scripts, and a connection stands */
+    lock_and_release(far, "first", DIBS_WAIT_FOREVER); /* the server knows the scripts, and a connection stands */
     for (int i = 0; i < ROUNDS && status == DIBS_BUSY; i++) {
         snprintf(name, sizeof name, "x%d", i);
         keep(f->rt, name);
@@ -196,8 +196,7 @@ TEST_ON(a_single_try_of_a_lease_in_use_is_busy, fixture *f)
     assert_int_equal(queue_size(f->server, "x"), 0);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x")); /* another client asked for the lock: it is not kept */
     assert_int_equal(stats_of(f->rt).kept, 0);
-    assert_status(DIBS_OK, dibs_trylock(other, "x"));
-    assert_status(DIBS_OK, dibs_unlock(other, "x"));
+    lock_and_release(other, "x", 0);
 }
 
 /* Nor is the next lease of this name kept for 100 ms. False: all that took longer. */
@@ -210,10 +209,9 @@ static bool recall_while_in_use(fixture *f, dibs_runtime *other, actor *a, const
     actor_begin_lock(a, other, name, DIBS_WAIT_FOREVER);
     queue_await(f->server, name, 1);
     assert_status(DIBS_OK, dibs_unlock(f->rt, name));
-    assert_status(DIBS_OK, actor_result(a));
-    assert_status(DIBS_OK, actor_unlock(a, other, name));
+    actor_gets(a, other, name);
     for (int i = 0; i < IN_A_ROW; i++)
-        lock_and_unlock(f->rt, name);
+        lock_and_release(f->rt, name, DIBS_WAIT_FOREVER);
     uint64_t kept_then = stats_of(f->rt).kept;
     if (now_ms() - since >= PAUSE_MS)
         return false;
@@ -246,7 +244,6 @@ TEST_ON(a_recall_of_a_lease_in_use_is_answered_once, fixture *f)
 {
     enum { FEW = 20 }; /* a renewal without end made thousands */
     dibs_runtime *other;
-    actor *waiter = actor_start();
 
     open_keeping(f, KEEP_LONG_MS);
     other = test_runtime(open_runtime(f->server, 0));
@@ -256,15 +253,14 @@ TEST_ON(a_recall_of_a_lease_in_use_is_answered_once, fixture *f)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "y"));
     keep(f->rt, "x");
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    actor_begin_lock(waiter, other, "x", DIBS_WAIT_FOREVER);
+    actor *waiter = actor_locking(other, "x", DIBS_WAIT_FOREVER);
     queue_await(f->server, "x", 1);
     actor_await_asleep(waiter);
     uint64_t before = stats_of(f->rt).renewed;
     pause_ms(300);
     assert_in_range(stats_of(f->rt).renewed, before, before + FEW);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    assert_status(DIBS_OK, actor_result(waiter));
-    assert_status(DIBS_OK, actor_unlock(waiter, other, "x"));
+    actor_gets(waiter, other, "x");
 }
 
 static void recall_token(fixture *f, const char *token)
@@ -287,7 +283,7 @@ TEST_ON(recalls_may_come_late_and_twice, fixture *f)
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     recall_token(f, token); /* of a lease that is over */
-    lock_and_unlock(f->rt, "y");
+    lock_and_release(f->rt, "y", DIBS_WAIT_FOREVER);
     assert_status(DIBS_OK, dibs_check(f->rt, "x"));
     assert_true(server_has(f->server, "lock:x"));
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
@@ -464,7 +460,7 @@ TEST_ON(a_client_without_dibs_finds_the_name_free_in_the_end, fixture *f)
     assert_that(took < 20 * KEEP + 5 * KEEP + SLACK_MS, "%ld ms", (long)took);
     assert_status(DIBS_BUSY, loop.last);
     server_do(f->server, "DEL lock:x");
-    lock_and_unlock(f->rt, "x");
+    lock_and_release(f->rt, "x", DIBS_WAIT_FOREVER);
 }
 
 TESTS(fixture_setup, fixture_teardown)

@@ -20,12 +20,6 @@ static inline void open_keeping(fixture *f, uint32_t keep_ms)
     open_tracking(f, 0);
 }
 
-static inline void lock_and_unlock(dibs_runtime *rt, const char *name)
-{
-    assert_status(DIBS_OK, dibs_lock(rt, name));
-    assert_status(DIBS_OK, dibs_unlock(rt, name));
-}
-
 struct keeping {
     dibs_runtime *rt;
     const char *name;
@@ -36,7 +30,7 @@ static inline bool retakes(void *arg)
 {
     struct keeping *k = arg;
 
-    lock_and_unlock(k->rt, k->name);
+    lock_and_release(k->rt, k->name, DIBS_WAIT_FOREVER);
     return stats_of(k->rt).retaken > k->retaken;
 }
 

@@ -14,11 +14,11 @@ TEST_ON(a_name_that_is_locked_four_times_in_a_row_is_kept, fixture *f)
     open_keeping(f, KEEP_LONG_MS);
     keep(f->rt, "x");
     for (int i = 1; i < IN_A_ROW; i++) {
-        lock_and_unlock(f->rt, "y");
+        lock_and_release(f->rt, "y", DIBS_WAIT_FOREVER);
         assert_false(server_has(f->server, "lock:y"));
         assert_int_equal(stats_of(f->rt).kept, 1);
     }
-    lock_and_unlock(f->rt, "y");
+    lock_and_release(f->rt, "y", DIBS_WAIT_FOREVER);
     assert_true(server_has(f->server, "lock:y"));
     dibs_stats stats = stats_of(f->rt);
     assert_int_equal(stats.kept, 2);
@@ -33,7 +33,7 @@ TEST_ON(no_lease_is_kept_unless_configured, fixture *f)
     assert_status(DIBS_OK, dibs_lock(f->rt, "held"));
     await_tracked(f->server, f->rt, 1);
     for (int i = 0; i < 3 * IN_A_ROW; i++) {
-        lock_and_unlock(f->rt, "x");
+        lock_and_release(f->rt, "x", DIBS_WAIT_FOREVER);
         assert_false(server_has(f->server, "lock:x"));
     }
     assert_int_equal(stats_of(f->rt).kept, 0);
@@ -89,7 +89,7 @@ TEST_WITH(a_store_in_memory_works_with_keep_ms, NULL, NULL, void *none)
     dibs_runtime *rt = test_runtime(open_url("mem:", &config));
 
     for (int i = 0; i < 2 * IN_A_ROW; i++)
-        lock_and_unlock(rt, "x");
+        lock_and_release(rt, "x", DIBS_WAIT_FOREVER);
 }
 
 /* ------------------------------------------------------------------------ taken again */
@@ -298,8 +298,7 @@ TEST_ON(a_close_gives_all_kept_leases_back, fixture *f)
         keep(f->rt, name);
     }
     assert_int_equal(stats_of(f->rt).kept, NAMES);
-    dibs_close(f->rt);
-    f->rt = NULL;
+    close_runtime(&f->rt);
     server_assert_no_locks(f->server);
     assert_int_equal(events_count(&f->events, DIBS_EVENT_LOST, NULL), 0);
 }
@@ -314,8 +313,7 @@ TEST_ON(dibs_forget_deletes_the_note_of_a_kept_lease, fixture *f)
     keep(f->rt, "x");
     await_shown_kept(other, "x");
     assert_status(DIBS_BUSY, dibs_forget(other, "x"));
-    assert_status(DIBS_OK, dibs_timedlock(other, "x", LIMIT_MS));
-    assert_status(DIBS_OK, dibs_unlock(other, "x"));
+    lock_and_release(other, "x", LIMIT_MS);
     dibs_close(f->rt);
     server_do(f->server, "SET dibs:kept:{lock:x} dibs:anybody PX 600000");
     assert_status(DIBS_OK, dibs_forget(other, "x"));
@@ -336,7 +334,7 @@ TEST_ON(the_number_of_kept_names_is_limited, fixture *f)
     for (int i = 0; i < NAMES; i++) {
         snprintf(name, sizeof name, "y%d", i);
         for (int j = 0; j < IN_A_ROW; j++)
-            lock_and_unlock(f->rt, name);
+            lock_and_release(f->rt, name, DIBS_WAIT_FOREVER);
     }
     uint64_t kept = stats_of(f->rt).kept;
     assert_that(kept <= MOST, "%lu kept", (unsigned long)kept);
@@ -371,7 +369,7 @@ TEST_ON(losing_a_kept_lease_is_not_told_as_a_loss, fixture *f)
     assert_status(DIBS_OK, dibs_lock(other, "x"));
     assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
     assert_status(DIBS_OK, dibs_unlock(other, "x"));
-    lock_and_unlock(f->rt, "x");
+    lock_and_release(f->rt, "x", DIBS_WAIT_FOREVER);
     assert_int_equal(stats_of(f->rt).lost, 0);
     assert_int_equal(events_count(&f->events, DIBS_EVENT_LOST, NULL), 0);
 }
@@ -381,7 +379,7 @@ static bool shows_kept_in_use(void *arg)
 {
     struct keeping *k = arg;
 
-    lock_and_unlock(k->rt, k->name);
+    lock_and_release(k->rt, k->name, DIBS_WAIT_FOREVER);
     pause_ms(20);
     return owner_of(k->rt, k->name).kept;
 }
@@ -438,7 +436,7 @@ TEST_ON(a_forked_child_has_no_kept_lease, fixture *f)
     keep(f->rt, "x");
     run_child(child_has_no_kept_lease, f->rt);
     await_none_kept(f->rt);
-    lock_and_unlock(f->rt, "x");
+    lock_and_release(f->rt, "x", DIBS_WAIT_FOREVER);
     assert_int_equal(stats_of(f->rt).lost, 0);
 }
 

@@ -119,8 +119,7 @@ TEST_ON(a_fixed_lease_is_lost_before_the_key_is_gone, fixture *f)
     events_await(&f->events, DIBS_EVENT_LOST, "x");
     assert_status(DIBS_LOST, dibs_trylock(f->rt, "x"));
     assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
-    assert_status(DIBS_OK, dibs_trylock(f->rt, "x"));
-    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    lock_and_release(f->rt, "x", 0);
 }
 
 /* When another client gets in after the end of the lease, the first holder knows of its loss already. */
@@ -304,8 +303,7 @@ TEST_ON(a_lost_key_is_found_out_by_the_next_renewal, fixture *f)
     for (size_t i = 0; i < sizeof accidents / sizeof *accidents; i++) {
         fixture_open(f, SAFE_LEASE_MS);
         expect_loss(f, &accidents[i]);
-        dibs_close(f->rt);
-        f->rt = NULL;
+        close_runtime(&f->rt);
         events_destroy(&f->events);
         events_init(&f->events);
     }
@@ -322,21 +320,19 @@ TEST_ON(unlock_finds_a_lost_key_by_itself, fixture *f)
         assert_int_equal(server_has(f->server, "lock:x"), accidents[i].key_stays);
         server_do(f->server, "DEL lock:x");
         assert_status(DIBS_NOT_HELD, dibs_check(f->rt, "x"));
-        dibs_close(f->rt);
-        f->rt = NULL;
+        close_runtime(&f->rt);
     }
 }
 
 TEST_ON(the_loser_does_not_block_the_process, fixture *f)
 {
-    actor *other = actor_start();
     uint64_t fence;
     dibs_hold hold;
 
     fixture_open(f, SAFE_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     fence = fence_of(f->rt, "x");
-    actor_begin_lock(other, f->rt, "x", DIBS_WAIT_FOREVER);
+    actor *other = actor_locking(f->rt, "x", DIBS_WAIT_FOREVER);
     server_do(f->server, "DEL lock:x");
     assert_status(DIBS_OK, actor_result(other));
     assert_status(DIBS_LOST, dibs_check(f->rt, "x"));

@@ -63,8 +63,7 @@ TEST_ON(close_releases_every_hold_of_every_thread, fixture *f)
         for (int depth = 0; depth <= i; depth++)
             assert_status(DIBS_OK, actor_lock(others[i], f->rt, name, 0));
     }
-    dibs_close(f->rt);
-    f->rt = NULL;
+    close_runtime(&f->rt);
     server_assert_no_locks(f->server);
     fixture_open(f, LONG_LEASE_MS);
     /* Those threads hold nothing of the new runtime. */
@@ -93,8 +92,7 @@ TEST_ON(close_ends_local_waiters, fixture *f)
     }
     for (int i = 0; i < WAITERS; i++)
         actor_await_asleep(waiters[i]);
-    dibs_close(f->rt);
-    f->rt = NULL;
+    close_runtime(&f->rt);
     for (int i = 0; i < WAITERS; i++) {
         assert_status(DIBS_CLOSED, actor_result(waiters[i]));
         actor_end(waiters[i]);
@@ -107,7 +105,7 @@ TEST_ON(close_ends_local_waiters, fixture *f)
     await_waiters(f->rt, "foreign", 0);
 }
 
-static void close_runtime(void *arg)
+static void close_it(void *arg)
 {
     dibs_close(arg);
 }
@@ -134,7 +132,7 @@ TEST_ON(close_ends_waiters_in_the_store, fixture *f)
             assert_int_equal(queue_size(f->server, "x"), 0);
             assert_status(DIBS_OK, dibs_unlock(holder, "x"));
         } else {
-            actor_begin(closer, close_runtime, f->rt);
+            actor_begin(closer, close_it, f->rt);
             pause_ms(i % 4 - 1);
             assert_status(DIBS_OK, dibs_unlock(holder, "x"));
             actor_finish(closer);
@@ -154,12 +152,10 @@ TEST_ON(close_ends_waiters_in_the_store, fixture *f)
 
 TEST_ON(shutdown_ends_acquires_only, fixture *f)
 {
-    actor *waiter = actor_start();
-
     fixture_open(f, SAFE_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    actor_begin_lock(waiter, f->rt, "x", DIBS_WAIT_FOREVER);
+    actor *waiter = actor_locking(f->rt, "x", DIBS_WAIT_FOREVER);
     actor_await_asleep(waiter);
     dibs_shutdown(f->rt);
     dibs_shutdown(f->rt);
@@ -218,8 +214,7 @@ TEST_ON(shutdown_under_load_ends_every_call, fixture *f)
         dibs_shutdown(f->rt);
         for (int k = 0; k < 4; k++)
             actor_end(actors[k]);
-        dibs_close(f->rt);
-        f->rt = NULL;
+        close_runtime(&f->rt);
         assert_false(server_has(f->server, "lock:storm"));
     }
 }
@@ -372,15 +367,13 @@ TEST_ON(a_slow_callback_stalls_no_renewal, fixture *f)
     for (int i = 0; i < 20; i++) {
         uint64_t renewed = stats_of(f->rt).renewed;
         assert_status(DIBS_OK, dibs_check(f->rt, "kept"));
-        assert_status(DIBS_OK, dibs_lock(f->rt, "other"));
-        assert_status(DIBS_OK, dibs_unlock(f->rt, "other"));
+        lock_and_release(f->rt, "other", DIBS_WAIT_FOREVER);
         await_renewed(f->rt, renewed + 1);
     }
     assert_status(DIBS_LOST, dibs_unlock(f->rt, "lost"));
     assert_status(DIBS_OK, dibs_unlock(f->rt, "kept"));
     atomic_store(&c.go_on, true);
-    dibs_close(f->rt);
-    f->rt = NULL;
+    close_runtime(&f->rt);
 }
 
 /* No more events are delivered than the queue holds; the others are counted, and nothing waits for room. */
@@ -405,8 +398,7 @@ TEST_ON(events_that_do_not_fit_are_counted, fixture *f)
     assert_true(stats_of(f->rt).events_dropped > 0);
     atomic_store(&c.go_on, true);
     dibs_unlock_all(f->rt);
-    dibs_close(f->rt);
-    f->rt = NULL;
+    close_runtime(&f->rt);
     calls = atomic_load(&c.calls);
     pause_ms(50);
     assert_int_equal(atomic_load(&c.calls), calls); /* none runs after dibs_close */
@@ -438,8 +430,7 @@ TEST_ON(close_waits_for_a_callback_that_runs, fixture *f)
     assert_true(wait_until(is_set, &c.inside, LIMIT_MS));
     assert_status(DIBS_LOST, dibs_unlock(f->rt, "lost"));
     atomic_store(&c.go_on, true);
-    dibs_close(f->rt);
-    f->rt = NULL;
+    close_runtime(&f->rt);
     assert_true(atomic_load(&c.calls) >= 1);
 }
 

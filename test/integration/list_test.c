@@ -64,9 +64,7 @@ static const dibs_owner *listed_owner(const struct listed *listed, const char *n
 
 static dibs_owner look(dibs_runtime *rt, const char *name)
 {
-    dibs_owner owner;
-
-    assert_status(DIBS_OK, dibs_query(rt, name, &owner));
+    dibs_owner owner = owner_of(rt, name);
     return owner;
 }
 

@@ -16,8 +16,7 @@
 
 static void pair(dibs_runtime *rt)
 {
-    assert_status(DIBS_OK, dibs_lock(rt, "x"));
-    assert_status(DIBS_OK, dibs_unlock(rt, "x"));
+    lock_and_release(rt, "x", DIBS_WAIT_FOREVER);
 }
 
 static const dibs_lock_options alone = {.flags = 0}, shared = {.flags = DIBS_SHARED};
@@ -143,8 +142,7 @@ TEST_ON(relocking_finds_a_foreign_holder, fixture *f)
     assert_true(server_string(f->server, owner, sizeof owner, "GET lock:x"));
     assert_string_equal(owner, "by-hand");
     server_do(f->server, "DEL lock:x");
-    assert_status(DIBS_OK, dibs_trylock(f->rt, "x"));
-    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    lock_and_release(f->rt, "x", 0);
 }
 
 /* The lock is free, but a waiter has not been told so: the waiter was first and gets it. */
@@ -168,8 +166,7 @@ TEST_ON(relocking_passes_no_waiter, fixture *f)
         server_do(f->server, "DEL lock:x");
         assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
         given_back = server_calls(f->server, "set") > sets + 1; /* for the try by plain commands, and for the waiter */
-        assert_status(DIBS_OK, actor_result(waiter));
-        assert_status(DIBS_OK, actor_unlock(waiter, other, "x"));
+        actor_gets(waiter, other, "x");
         await_waiters(f->rt, "x", 0);
     }
 }
@@ -200,10 +197,8 @@ static bool unlock_in_time(cutter *c)
 
 static void check_hold(cutter *c)
 {
-    dibs_owner owner;
-
     assert_status(DIBS_OK, dibs_check(c->rt, "x"));
-    assert_status(DIBS_OK, dibs_query(c->f->rt, "x", &owner));
+    dibs_owner owner = owner_of(c->f->rt, "x");
     assert_true(owner.held);
     expect_larger_fence(c, c->rt);
     unlock_in_time(c);

@@ -67,7 +67,7 @@ TEST_ON(one_try_from_far_away_gets_names_that_are_kept, fixture *f)
     dibs_status status = DIBS_BUSY;
 
     open_keeping(f, KEEP_LONG_MS);
-    lock_and_unlock(far, "first"); /* the server knows the scripts, and a connection stands */
+    lock_and_release(far, "first", DIBS_WAIT_FOREVER); /* the server knows the scripts, and a connection stands */
     for (int i = 0; i < ROUNDS && status == DIBS_BUSY; i++)
         status = try_what_is_kept(far, net, f->rt, i);
     assert_status(DIBS_OK, status);

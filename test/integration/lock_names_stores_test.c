@@ -61,8 +61,7 @@ static void expect_all_or_none(dibs_runtime *first, dibs_runtime *second)
     actor_begin(a, lock_all, &waiting);
     assert_true(comes_to(second, STAT(contended), 1));
     assert_status(DIBS_BUSY, dibs_trylock(first, "name:00"));
-    assert_status(DIBS_OK, dibs_timedlock(first, "name:39", LIMIT_MS));
-    assert_status(DIBS_OK, dibs_unlock(first, "name:39"));
+    lock_and_release(first, "name:39", LIMIT_MS);
     assert_status(DIBS_OK, dibs_unlock(first, "name:20"));
     actor_finish(a);
     assert_int_equal(waiting.status, DIBS_OK);

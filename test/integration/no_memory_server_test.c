@@ -264,8 +264,7 @@ static void open_and_close(fixture *f, dibs_runtime *holder, actor *waiter, int 
         while (stats_of(f->rt).contended == 0)
             pause_ms(1);
     }
-    dibs_close(f->rt);
-    f->rt = NULL;
+    close_runtime(&f->rt);
     if (i % 5 == 0) {
         assert_status(DIBS_CLOSED, actor_result(waiter));
         assert_status(DIBS_OK, dibs_unlock(holder, "x"));

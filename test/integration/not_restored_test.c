@@ -98,8 +98,7 @@ TEST_ON(an_unlock_during_a_restoration_leaves_nothing, fixture *f)
             assert_that(status == DIBS_OK || status == DIBS_LOST || status == DIBS_UNAVAILABLE, "%s",
                         dibs_status_name(status));
         }
-        dibs_close(f->rt);
-        f->rt = NULL;
+        close_runtime(&f->rt);
         server_assert_no_locks(f->server);
     }
 }

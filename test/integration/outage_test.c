@@ -36,14 +36,13 @@ TEST_ON(a_waiting_call_rides_out_an_outage, fixture *f)
 /* As above, for a thread that waits for a lock already. */
 TEST_ON(an_outage_in_the_middle_of_a_wait_is_ridden_out, fixture *f)
 {
-    actor *waiter = actor_start();
     long long asks;
 
     f->config.outage_ms = LIMIT_MS;
     fixture_open(f, SAFE_LEASE_MS);
     server_do(f->server, "SET lock:x by-hand PX 5000");
     asks = server_asks(f->server);
-    actor_begin_lock(waiter, f->rt, "x", DIBS_WAIT_FOREVER);
+    actor *waiter = actor_locking(f->rt, "x", DIBS_WAIT_FOREVER);
     server_await_ask(f->server, asks);
     server_kill(f->server);
     pause_ms(200);
@@ -62,8 +61,7 @@ TEST_ON(two_tries_at_a_silent_server_are_both_unavailable, fixture *f)
 
     f->config.command_timeout_ms = 6000; /* the second thread tries while the first one waits for its answer */
     fixture_open(f, 0);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    lock_and_release(f->rt, "x", DIBS_WAIT_FOREVER);
     server_pause(f->server);
     actor_begin_lock(first, f->rt, "x", 0);
     actor_await_asleep(first);
@@ -85,8 +83,7 @@ TEST_ON(an_outage_that_lasts_ends_the_wait, fixture *f)
     f->config.outage_ms = 1500;
     fixture_open(f, 0);
     heard = now_ms();
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    lock_and_release(f->rt, "x", DIBS_WAIT_FOREVER);
     server_kill(f->server);
     assert_status(DIBS_UNAVAILABLE, dibs_lock(f->rt, "x"));
     took = now_ms() - heard;
@@ -140,8 +137,7 @@ TEST_ON(closing_in_an_outage_is_bounded, fixture *f)
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     server_pause(f->server);
     begin = now_ms();
-    dibs_close(f->rt);
-    f->rt = NULL;
+    close_runtime(&f->rt);
     assert_true(now_ms() - begin <= 600 + SLACK_MS);
     server_resume(f->server);
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
@@ -217,8 +213,7 @@ TEST_ON(a_server_gets_the_scripts_by_any_command_it_allows, fixture *f)
         server_do(f->server, "SCRIPT FLUSH");
         assert_status(DIBS_OK, open_status(url, NULL, &rt));
         for (int round = 0; round < 2; round++) {
-            assert_status(DIBS_OK, dibs_lock(rt, "x"));
-            assert_status(DIBS_OK, dibs_unlock(rt, "x"));
+            lock_and_release(rt, "x", DIBS_WAIT_FOREVER);
         }
         assert_true(i > 0 || stats_of(rt).store_errors == 0);
         dibs_close(rt);

@@ -73,8 +73,7 @@ static unsigned fired_in_a_pair(rig *r)
 {
     unsigned before = script_server_fired(r->net);
 
-    assert_status(DIBS_OK, dibs_timedlock(r->rt, "x", LIMIT_MS));
-    assert_status(DIBS_OK, dibs_unlock(r->rt, "x"));
+    lock_and_release(r->rt, "x", LIMIT_MS);
     return script_server_fired(r->net) - before;
 }
 
@@ -111,13 +110,12 @@ TEST_ON(other_servers_are_not_asked, fixture *f)
 /* Whoever waits is seen behind the deletion, and is granted the lock by the script. */
 TEST_ON(who_waits_is_served, fixture *f)
 {
-    actor *waiter = actor_start();
     rig r;
 
     rig_open(&r, f, VALKEY_9, 0);
     answer(&r, DELIFEQ, ":1\r\n");
     assert_status(DIBS_OK, dibs_lock(r.rt, "x"));
-    actor_begin_lock(waiter, f->rt, "x", DIBS_WAIT_FOREVER);
+    actor *waiter = actor_locking(f->rt, "x", DIBS_WAIT_FOREVER);
     queue_await(f->server, "x", 1);
     assert_status(DIBS_OK, dibs_unlock(r.rt, "x"));
     assert_status(DIBS_OK, actor_result(waiter));
@@ -274,8 +272,7 @@ TEST_ON(a_server_that_deletes_by_value_runs_no_script, fixture *f)
     fixture_open(f, LONG_LEASE_MS);
     long long deleted = server_calls(f->server, "delifeq");
     for (int i = 0; i < PAIRS; i++) {
-        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        lock_and_release(f->rt, "x", DIBS_WAIT_FOREVER);
         assert_false(server_has(f->server, "lock:x"));
     }
     assert_int_equal(server_calls(f->server, "delifeq") - deleted, PAIRS);

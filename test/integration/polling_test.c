@@ -136,8 +136,7 @@ TEST_ON(a_thread_sleeps_where_replies_are_slow, fixture *f)
     script_server_delay(net, DELAY_MS);
     double wall = seconds(CLOCK_MONOTONIC), ran = seconds(CLOCK_THREAD_CPUTIME_ID);
     for (int i = 0; i < SLOW_ROUNDS; i++) {
-        assert_status(DIBS_OK, dibs_lock(f->rt, "slow"));
-        assert_status(DIBS_OK, dibs_unlock(f->rt, "slow"));
+        lock_and_release(f->rt, "slow", DIBS_WAIT_FOREVER);
     }
     wall = seconds(CLOCK_MONOTONIC) - wall;
     ran = seconds(CLOCK_THREAD_CPUTIME_ID) - ran;

@@ -287,8 +287,7 @@ TEST_ON(a_try_gets_a_free_lock_with_only_dead_waiters, fixture *f)
     f->config.command_timeout_ms = LIMIT_MS;
     fixture_open_connected(f, LONG_LEASE_MS);
     add_dead(f->server, "x", 0, 20 * STEP);
-    assert_status(DIBS_OK, dibs_trylock(f->rt, "x"));
-    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    lock_and_release(f->rt, "x", 0);
     queue_assert_gone(f->server, "x");
 }
 

@@ -1,5 +1,6 @@
 /* How a quorum is connected: to all of its masters, and no call waits for a master that it does not need. */
 #include "support/actor.h"
+#include "support/fixture.h"
 #include "support/masters.h"
 #include "support/test.h"
 #include "support/wait.h"
@@ -7,12 +8,6 @@
 #define TIMEOUT_MS 4000
 #define SILENT_MS 300
 #define REST_MS 1500 /* by then a master that fails rests for a second each time */
-
-static void lock_and_unlock(dibs_runtime *rt, const char *name)
-{
-    assert_status(DIBS_OK, dibs_timedlock(rt, name, LIMIT_MS));
-    assert_status(DIBS_OK, dibs_unlock(rt, name));
-}
 
 struct client {
     masters *m;
@@ -51,7 +46,7 @@ TEST_ON_THREE_AND_FIVE(open_does_not_wait_for_a_silent_master, masters *m)
         dibs_runtime *rt = masters_open_another(m, LONG_LEASE_MS);
         int64_t took = now_ms() - began;
         assert_that(took < PATIENCE_MS / 4, "%lld ms", (long long)took);
-        lock_and_unlock(rt, "a");
+        lock_and_release(rt, "a", LIMIT_MS);
         server_resume(m->servers[i]);
         dibs_close(rt);
     }
@@ -69,7 +64,7 @@ TEST_ON_THREE_AND_FIVE(a_single_try_connects_to_the_master_it_needs, masters *m)
         server_do(m->servers[i], "CLIENT KILL TYPE normal SKIPME yes");
     }
     for (int64_t end = now_ms() + REST_MS; now_ms() < end;)
-        lock_and_unlock(m->rt, "a");
+        lock_and_release(m->rt, "a", LIMIT_MS);
     for (size_t i = 0; i < minority; i++)
         server_do(m->servers[i], "CONFIG SET maxclients 10000");
     for (size_t i = 0; i < minority; i++)
@@ -97,24 +92,19 @@ static void expect_sleep(masters *m, actor *a)
 
 TEST_ON_THREE_AND_FIVE(a_thread_sleeps_until_masters_answer, masters *m)
 {
-    actor *a = actor_start();
-
     m->config.command_timeout_ms = m->config.connect_timeout_ms = LIMIT_MS;
     masters_open_connected(m, LONG_LEASE_MS);
     for (size_t i = 0; i < m->count; i++)
         server_pause(m->servers[i]);
-    actor_begin_lock(a, m->rt, "a", LIMIT_MS);
+    actor *a = actor_locking(m->rt, "a", LIMIT_MS);
     actor_await_asleep(a);
     expect_sleep(m, a);
-    assert_status(DIBS_OK, actor_result(a));
-    assert_status(DIBS_OK, actor_unlock(a, m->rt, "a"));
+    actor_gets(a, m->rt, "a");
 }
 
 /* The masters take connections, and answer nothing. */
 TEST_ON_THREE_AND_FIVE(a_thread_sleeps_until_connections_stand, masters *m)
 {
-    actor *a = actor_start();
-
     m->config.command_timeout_ms = m->config.connect_timeout_ms = LIMIT_MS;
     masters_open_connected(m, LONG_LEASE_MS);
     for (size_t i = 0; i < m->count; i++) {
@@ -124,13 +114,12 @@ TEST_ON_THREE_AND_FIVE(a_thread_sleeps_until_connections_stand, masters *m)
     events_await(&m->events, DIBS_EVENT_STORE_DOWN, NULL);
     for (size_t i = 0; i < m->count; i++)
         server_pause(m->servers[i]);
-    actor_begin_lock(a, m->rt, "a", LIMIT_MS);
+    actor *a = actor_locking(m->rt, "a", LIMIT_MS);
     actor_await_asleep(a);
     expect_sleep(m, a);
     for (size_t i = 0; i < m->count; i++)
         server_do(m->servers[i], "CONFIG SET maxclients 10000");
-    assert_status(DIBS_OK, actor_result(a));
-    assert_status(DIBS_OK, actor_unlock(a, m->rt, "a"));
+    actor_gets(a, m->rt, "a");
 }
 
 /*
@@ -151,7 +140,7 @@ TEST_ON_THREE_AND_FIVE(a_slow_minority_is_asked_rarely, masters *m)
         int pairs = 0;
         server_do(m->servers[slow], "CLIENT PAUSE %d", slow_ms);
         for (int64_t end = now_ms() + slow_ms; now_ms() < end; pairs++)
-            lock_and_unlock(m->rt, "a");
+            lock_and_release(m->rt, "a", LIMIT_MS);
         if (pairs < PAIRS_LEAST) {
             slow_ms = slow_ms < SLOW_MOST_MS ? 2 * slow_ms : slow_ms;
             continue;

@@ -61,10 +61,8 @@ static long long clock_ms_of(server *s)
 
 static uint64_t fence_of_next(dibs_runtime *rt, const char *name)
 {
-    dibs_hold hold;
-
     assert_status(DIBS_OK, dibs_timedlock(rt, name, LIMIT_MS));
-    assert_status(DIBS_OK, dibs_hold_of(rt, name, &hold));
+    dibs_hold hold = hold_of(rt, name);
     assert_status(DIBS_OK, dibs_unlock(rt, name));
     return hold.fence;
 }
@@ -123,7 +121,6 @@ static bool second_has_the_thirds_fence(void *arg)
 TEST_ON(a_vote_during_a_raise_raises_the_fences_again, masters *m)
 {
     dibs_hold hold;
-    actor *a = actor_start();
 
     for (size_t i = 0; i < m->count; i++)
         masters_step_clock(m, i, (i == 2 ? 1000 : i == 3 ? 2000 : 0) - m->offsets_ms[i]);
@@ -132,7 +129,7 @@ TEST_ON(a_vote_during_a_raise_raises_the_fences_again, masters *m)
     await_ready(m);
     for (size_t i = 2; i < m->count; i++)
         server_pause(m->servers[i]);
-    actor_begin_lock(a, m->rt, "a", LIMIT_MS);
+    actor *a = actor_locking(m->rt, "a", LIMIT_MS);
     masters_await_keys(m, "a", 2);
     server_do(m->servers[0], "DEL lock:a");
     server_resume(m->servers[2]);
@@ -579,8 +576,7 @@ static process *start_with_old_number(masters *m, uint32_t lease_ms)
     assert_status(DIBS_OK, agent_lock(other, "a", LIMIT_MS));
     assert_status(DIBS_OK, agent_unlock(other, "a"));
     process_pause(other);
-    dibs_close(m->rt);
-    m->rt = NULL;
+    close_runtime(&m->rt);
     restart_all(m);
     masters_open_connected(m, lease_ms);
     await_ready(m);

@@ -81,11 +81,10 @@ static int64_t lock_while_masters_are_slow(masters *m, int slow_ms)
 TEST_ON_THREE_AND_FIVE(a_lease_counts_from_before_the_first_sending, masters *m)
 {
     enum { SLOW_MS = 300, LEASE_MS = 10 * SLOW_MS }; /* so long that the margin does not hide it */
-    dibs_hold hold;
 
     masters_open_connected(m, LEASE_MS);
     int64_t took = lock_while_masters_are_slow(m, SLOW_MS);
-    assert_status(DIBS_OK, dibs_hold_of(m->rt, "a", &hold));
+    dibs_hold hold = hold_of(m->rt, "a");
     assert_true(hold.remaining_ms <= LEASE_MS - took + 20);
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
 }
@@ -148,23 +147,21 @@ TEST_ON_THREE_AND_FIVE(an_extension_reaches_a_majority, masters *m)
 
 TEST_ON_THREE_AND_FIVE(a_look_shows_the_majoritys_owner, masters *m)
 {
-    dibs_owner owner;
     char token[256];
 
     masters_open_connected(m, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_query(m->rt, "a", &owner));
+    dibs_owner owner = owner_of(m->rt, "a");
     assert_false(owner.held);
     server_do(m->servers[0], "SET lock:a foreign PX 600000");
-    assert_status(DIBS_OK, dibs_query(m->rt, "a", &owner));
+    owner = owner_of(m->rt, "a");
     assert_false(owner.held);
     masters_lock_at_all(m, "a");
-    assert_status(DIBS_OK, dibs_query(m->rt, "a", &owner));
+    owner = owner_of(m->rt, "a");
     assert_true(owner.held);
     assert_true(server_string(m->servers[1], token, sizeof token, "GET lock:a"));
     assert_string_equal(owner.token, token);
     assert_in_range(owner.remaining_ms, 1, LONG_LEASE_MS);
-    dibs_hold hold;
-    assert_status(DIBS_OK, dibs_hold_of(m->rt, "a", &hold));
+    dibs_hold hold = hold_of(m->rt, "a");
     assert_true(owner.fence >= hold.fence);
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
     server_do(m->servers[0], "DEL lock:a");
@@ -191,12 +188,10 @@ TEST_ON_THREE_AND_FIVE(a_fixed_lease_is_confirmed_after_a_restart, masters *m)
 
 TEST_ON_THREE_AND_FIVE(a_forced_unlock_takes_the_lock_on_all_masters, masters *m)
 {
-    dibs_owner owner;
-
     masters_open_connected(m, SAFE_LEASE_MS);
     masters_lock_at_all(m, "a");
     assert_status(DIBS_NOT_HELD, dibs_force_unlock(m->rt, "a", "another"));
-    assert_status(DIBS_OK, dibs_query(m->rt, "a", &owner));
+    dibs_owner owner = owner_of(m->rt, "a");
     assert_status(DIBS_OK, dibs_force_unlock(m->rt, "a", owner.token));
     assert_int_equal(masters_with_key(m, "a"), 0);
     events_await(&m->events, DIBS_EVENT_LOST, "a");

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "support/actor.h"
+#include "support/fixture.h"
 #include "support/masters.h"
 #include "support/test.h"
 #include "support/wait.h"
@@ -14,12 +15,6 @@
 static size_t minority(const masters *m)
 {
     return m->count - m->majority;
-}
-
-static void lock_and_unlock(dibs_runtime *rt, const char *name)
-{
-    assert_status(DIBS_OK, dibs_timedlock(rt, name, LIMIT_MS));
-    assert_status(DIBS_OK, dibs_unlock(rt, name));
 }
 
 /* Nobody has the lock: the answer must not be that it is taken, however short the wait is. */
@@ -77,10 +72,10 @@ TEST_ON_THREE_AND_FIVE(a_master_down_from_the_start_is_no_obstacle, masters *m)
         server_kill(m->servers[i]);
     masters_open(m, LONG_LEASE_MS);
     for (int i = 0; i < PAIRS; i++)
-        lock_and_unlock(m->rt, "a");
+        lock_and_release(m->rt, "a", LIMIT_MS);
     for (size_t i = 0; i < minority(m); i++)
         server_restart(m->servers[i]);
-    lock_and_unlock(m->rt, "a");
+    lock_and_release(m->rt, "a", LIMIT_MS);
     expect_nothing_left(m);
 }
 
@@ -92,11 +87,11 @@ TEST_ON_THREE_AND_FIVE(a_master_that_goes_down_is_no_obstacle, masters *m)
         server_kill(m->servers[i]);
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
     for (int i = 0; i < PAIRS; i++)
-        lock_and_unlock(m->rt, "a");
+        lock_and_release(m->rt, "a", LIMIT_MS);
     assert_int_equal(events_count(&m->events, DIBS_EVENT_STORE_DOWN, NULL), 0);
     for (size_t i = 0; i < minority(m); i++)
         server_restart(m->servers[i]);
-    lock_and_unlock(m->rt, "a");
+    lock_and_release(m->rt, "a", LIMIT_MS);
     expect_nothing_left(m);
 }
 
@@ -135,13 +130,12 @@ TEST_ON_THREE_AND_FIVE(a_silent_master_whose_connection_broke_is_no_obstacle, ma
     }
     int64_t began = now_ms();
     for (int i = 0; i < 10; i++) {
-        assert_status(DIBS_OK, dibs_trylock(m->rt, "a"));
-        assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
+        lock_and_release(m->rt, "a", 0);
     }
     assert_true(now_ms() - began < LIMIT_MS / 8);
     for (size_t i = 0; i < minority(m); i++)
         server_resume(m->servers[i]);
-    lock_and_unlock(m->rt, "a");
+    lock_and_release(m->rt, "a", LIMIT_MS);
     expect_nothing_left(m);
 }
 
@@ -157,7 +151,7 @@ TEST_ON_THREE_AND_FIVE(a_silent_master_is_no_obstacle, masters *m)
     }
     for (int round = 0; round < 10; round++) {
         for (int i = 0; i < PAIRS; i++)
-            lock_and_unlock(m->rt, "a");
+            lock_and_release(m->rt, "a", LIMIT_MS);
         pause_ms(20);
     }
     for (size_t i = 0; i < minority(m); i++)
@@ -207,7 +201,7 @@ TEST_ON_THREE_AND_FIVE(a_slow_master_is_not_waited_for, masters *m)
         if (round % 2 == 0)
             assert_true(wait_until(all_have_it, m, LIMIT_MS));
         assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
-        lock_and_unlock(m->rt, "a");
+        lock_and_release(m->rt, "a", LIMIT_MS);
         expect_nothing_left(m);
     }
 }
@@ -218,7 +212,7 @@ TEST_ON_THREE_AND_FIVE(a_foreign_key_at_a_minority_is_no_obstacle, masters *m)
     for (size_t i = 0; i < minority(m); i++)
         server_do(m->servers[i], "SET lock:a foreign PX 600000");
     for (int i = 0; i < PAIRS; i++)
-        lock_and_unlock(m->rt, "a");
+        lock_and_release(m->rt, "a", LIMIT_MS);
     assert_int_equal(masters_with_value(m, "a", "foreign"), minority(m));
     for (size_t i = 0; i < minority(m); i++)
         server_do(m->servers[i], "DEL lock:a");
@@ -238,7 +232,7 @@ TEST_ON_THREE_AND_FIVE(a_foreign_key_at_a_majority_makes_the_lock_busy, masters 
     for (size_t i = 0; i < m->majority; i++)
         server_do(m->servers[i], "DEL lock:a");
     expect_nothing_left(m);
-    lock_and_unlock(m->rt, "a");
+    lock_and_release(m->rt, "a", LIMIT_MS);
 }
 
 /* Busy: a slow master has not taken back yet what it granted to the try before. */
@@ -273,7 +267,6 @@ TEST_ON_THREE_AND_FIVE(without_a_majority_no_lock_is_granted, masters *m)
 /* A master that answers a look may still have no vote: a waiter gives up when the outage has lasted for outage_ms. */
 TEST_ON_THREE_AND_FIVE(a_query_does_not_prolong_an_outage, masters *m)
 {
-    actor *a = actor_start();
     dibs_owner owner;
 
     m->config.outage_ms = 500;
@@ -281,7 +274,7 @@ TEST_ON_THREE_AND_FIVE(a_query_does_not_prolong_an_outage, masters *m)
     for (size_t i = 0; i + 1 < m->majority; i++)
         server_do(m->servers[i], "FLUSHALL");
     server_kill(m->servers[m->count - 1]);
-    actor_begin_lock(a, m->rt, "a", 4 * LIMIT_MS);
+    actor *a = actor_locking(m->rt, "a", 4 * LIMIT_MS);
     for (int64_t end = now_ms() + LIMIT_MS; actor_busy(a) && now_ms() < end; pause_ms(20))
         assert_status(DIBS_OK, dibs_query(m->rt, "a", &owner));
     assert_false(actor_busy(a));
@@ -325,7 +318,7 @@ TEST_ON_THREE_AND_FIVE(a_master_is_topped_up_though_no_connection_can_be_ended, 
         server_resume(m->servers[i]);
     masters_await_keys(m, "a", m->count);
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
-    lock_and_unlock(m->rt, "a");
+    lock_and_release(m->rt, "a", LIMIT_MS);
     expect_nothing_left(m);
 }
 

@@ -101,10 +101,8 @@ static dibs_runtime *open_three(masters *m, size_t first, size_t second, size_t 
 
 static uint64_t fence_of_next(dibs_runtime *rt, const char *name)
 {
-    dibs_hold hold;
-
     assert_status(DIBS_OK, dibs_timedlock(rt, name, LEASE_MS + FLOOR_MS + LIMIT_MS));
-    assert_status(DIBS_OK, dibs_hold_of(rt, name, &hold));
+    dibs_hold hold = hold_of(rt, name);
     assert_status(DIBS_OK, dibs_unlock(rt, name));
     return hold.fence;
 }
@@ -149,8 +147,7 @@ TEST_ON_THREE_AND_FIVE(new_processes_believe_a_minority, masters *m)
     masters_open_connected(m, LEASE_MS);
     await_votes(m, 0, m->count);
     uint64_t fence = fence_of_next(m->rt, "a");
-    dibs_close(m->rt);
-    m->rt = NULL;
+    close_runtime(&m->rt);
     for (size_t i = 0; i < m->majority; i++)
         server_do(m->servers[i], "FLUSHALL");
     dibs_runtime *other = test_runtime(masters_open_another(m, LEASE_MS));

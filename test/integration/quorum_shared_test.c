@@ -166,12 +166,10 @@ static bool waits_at_all(void *arg)
 /* There is no common queue, but a master that knows of a waiting writer lets no more readers in. */
 TEST_ON_THREE_AND_FIVE(readers_without_end_do_not_keep_a_writer_out, masters *m)
 {
-    actor *writer = actor_start();
-
     masters_open_connected(m, LONG_LEASE_MS);
     dibs_runtime *other = test_runtime(masters_open_another(m, LONG_LEASE_MS));
     assert_status(DIBS_OK, share(m->rt, LIMIT_MS, 0));
-    actor_begin_lock(writer, other, "a", LIMIT_MS);
+    actor *writer = actor_locking(other, "a", LIMIT_MS);
     assert_true(wait_until(waits_at_all, m, LIMIT_MS));
     struct crowd crowd = {.rts = {m->rt, other, m->rt}};
     for (int i = 0; i < READERS; i++) {
@@ -180,8 +178,7 @@ TEST_ON_THREE_AND_FIVE(readers_without_end_do_not_keep_a_writer_out, masters *m)
         actor_end(crowd.readers[i]);
     }
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
-    assert_status(DIBS_OK, actor_result(writer));
-    assert_status(DIBS_OK, actor_unlock(writer, other, "a"));
+    actor_gets(writer, other, "a");
 }
 
 /* One release hints all of them, and all are let in: much sooner than by one poll after the other. */

@@ -181,8 +181,7 @@ TEST_ON(a_master_whose_clock_was_set_back_does_not_vote, masters *m)
     dibs_status status = dibs_lock_with(m->rt, "a", LEASE_MS / 2, &(dibs_lock_options){.flags = DIBS_FIXED_LEASE});
     assert_that(status == DIBS_TIMEOUT || status == DIBS_UNAVAILABLE, "%s", dibs_status_name(status));
     set_right_again(m);
-    assert_status(DIBS_OK, dibs_timedlock(other, "a", LIMIT_MS));
-    assert_status(DIBS_OK, dibs_unlock(other, "a"));
+    lock_and_release(other, "a", LIMIT_MS);
 }
 
 /* Earlier grants end early if the clock is corrected: no renewal there counts. */
@@ -197,8 +196,7 @@ TEST_ON(a_master_whose_clock_was_set_back_renews_nothing, masters *m)
     await_lost(m->rt, "a");
     assert_status(DIBS_LOST, dibs_unlock(m->rt, "a"));
     set_right_again(m);
-    assert_status(DIBS_OK, dibs_timedlock(other, "a", LIMIT_MS));
-    assert_status(DIBS_OK, dibs_unlock(other, "a"));
+    lock_and_release(other, "a", LIMIT_MS);
 }
 
 /* In the end the master votes like the others again. */
@@ -254,8 +252,7 @@ TEST_ON_THREE_AND_FIVE(a_majority_that_comes_back_without_data_votes_at_once, ma
     look_and_fail(m);
     for (size_t i = 0; i < m->majority; i++)
         server_restart(m->servers[i]);
-    assert_status(DIBS_OK, dibs_timedlock(m->rt, "a", LIMIT_MS));
-    assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
+    lock_and_release(m->rt, "a", LIMIT_MS);
 }
 
 /* A lease that is longer than any before is announced to the masters first, also one that an extension makes so. */

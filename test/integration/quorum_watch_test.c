@@ -180,8 +180,7 @@ static void lock_tracked_at_all(masters *m)
 static void close_with_a_slow_master(masters *m, script_server *slow)
 {
     assert_status(DIBS_OK, dibs_unlock(m->rt, "x"));
-    dibs_close(m->rt);
-    m->rt = NULL;
+    close_runtime(&m->rt);
     script_server_stop(slow);
 }
 

@@ -94,8 +94,7 @@ static void make_two_calls(fixture *f)
     }
     server_resume(f->server);
     for (int i = 0; i < CONNECTIONS; i++) {
-        assert_status(DIBS_OK, actor_result(actors[i]));
-        assert_status(DIBS_OK, actor_unlock(actors[i], f->rt, names[i]));
+        actor_gets(actors[i], f->rt, names[i]);
         actor_end(actors[i]);
     }
 }
@@ -114,8 +113,7 @@ static void have_it_asked_beside_another_call(fixture *f, actor *other)
         actor_begin_lock(other, f->rt, "y", 0);
         asked = sends(f, before + 2, ASKS_WITHIN_MS);
         server_resume(f->server);
-        assert_status(DIBS_OK, actor_result(other));
-        assert_status(DIBS_OK, actor_unlock(other, f->rt, "y"));
+        actor_gets(other, f->rt, "y");
     }
     assert_true(asked);
 }
@@ -172,7 +170,6 @@ static void have_connections_made(fixture *f, redisContext *monitor)
 
 TEST_ON(all_asks_of_a_token_go_over_one_connection, fixture *f)
 {
-    actor *waiter = actor_start();
     actor *other = actor_start();
 
     open_scene(f);
@@ -180,7 +177,7 @@ TEST_ON(all_asks_of_a_token_go_over_one_connection, fixture *f)
     have_connections_made(f, monitor);
     server_do(f->server, "SET lock:x by-hand PX %d", LONG_LEASE_MS);
     uint64_t before = stats_of(f->rt).store_commands;
-    actor_begin_lock(waiter, f->rt, "x", DIBS_WAIT_FOREVER);
+    actor *waiter = actor_locking(f->rt, "x", DIBS_WAIT_FOREVER);
     assert_true(sends(f, before + 1, LIMIT_MS));
     struct traffic traffic = {.commands = 0};
     int64_t limit = now_ms() + LIMIT_MS;
@@ -192,8 +189,7 @@ TEST_ON(all_asks_of_a_token_go_over_one_connection, fixture *f)
     assert_int_equal(traffic.connections, 1);
     redisFree(monitor);
     server_do(f->server, "DEL lock:x");
-    assert_status(DIBS_OK, actor_result(waiter));
-    assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "x"));
+    actor_gets(waiter, f->rt, "x");
 }
 
 /* The first ask is sent with the release of the thread before, over the same connection. */
@@ -219,8 +215,7 @@ TEST_ON(the_ask_behind_a_release_uses_the_connection_of_the_later_asks, fixture 
         assert_true(traffic.commands > 1);
         assert_int_equal(traffic.connections, 1);
         server_do(f->server, "DEL lock:x");
-        assert_status(DIBS_OK, actor_result(waiter));
-        assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "x"));
+        actor_gets(waiter, f->rt, "x");
     }
     redisFree(monitor);
 }
@@ -258,12 +253,10 @@ TEST_ON(an_unlock_for_another_thread_is_one_command, fixture *f)
 /* An owner whose key had an expiry and has none any more: a waiter asks no more often than for any foreign owner. */
 TEST_ON(a_foreign_owner_whose_expiry_was_removed_is_polled_as_before, fixture *f)
 {
-    actor *waiter = actor_start();
-
     fixture_open(f, LONG_LEASE_MS);
     server_do(f->server, "SET lock:x by-hand PX %d", OWNED_MS);
     uint64_t before = stats_of(f->rt).store_commands;
-    actor_begin_lock(waiter, f->rt, "x", DIBS_WAIT_FOREVER);
+    actor *waiter = actor_locking(f->rt, "x", DIBS_WAIT_FOREVER);
     assert_true(sends(f, before + 1, LIMIT_MS));
     assert_int_equal(server_integer(f->server, "PERSIST lock:x"), 1);
     int64_t start = now_ms() + OWNED_MS, until = start + 1000;
@@ -274,8 +267,7 @@ TEST_ON(a_foreign_owner_whose_expiry_was_removed_is_polled_as_before, fixture *f
     int64_t took = now_ms() - start;
     assert_that(asks <= took / 50 + 2, "%lld in %lld ms", asks, (long long)took);
     server_do(f->server, "DEL lock:x");
-    assert_status(DIBS_OK, actor_result(waiter));
-    assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "x"));
+    actor_gets(waiter, f->rt, "x");
 }
 
 TESTS(fixture_setup, fixture_teardown)

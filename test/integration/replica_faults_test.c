@@ -47,15 +47,13 @@ TEST_ON(a_connection_may_break_before_the_replicas_answer, fixture *f)
 /* As above, but the server itself is stopped, and then killed. */
 TEST_ON(a_server_may_die_before_the_replicas_answer, fixture *f)
 {
-    actor *asker = actor_start();
-
     f->config.min_replicas = 1;
     f->config.outage_ms = LIMIT_MS;
     f->config.command_timeout_ms = LIMIT_MS;
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_UNAVAILABLE, dibs_trylock(f->rt, "x")); /* that connection is open */
     server_pause(f->server);
-    actor_begin_lock(asker, f->rt, "x", 0);
+    actor *asker = actor_locking(f->rt, "x", 0);
     actor_await_asleep(asker);
     server_kill(f->server);
     assert_status(DIBS_UNAVAILABLE, actor_result(asker));

@@ -27,8 +27,7 @@ TEST(a_first_acquire_waits_for_its_replicas)
     for (int i = 0; i < 5; i++) {
         assert_status(DIBS_OK, dibs_trylock(patient, "x"));
         assert_true(server_has(p.replica, "lock:x")); /* that is what DIBS_OK means */
-        assert_status(DIBS_OK, dibs_lock(patient, "x"));
-        assert_status(DIBS_OK, dibs_unlock(patient, "x"));
+        lock_and_release(patient, "x", DIBS_WAIT_FOREVER);
         assert_status(DIBS_OK, dibs_unlock(patient, "x"));
     }
     server_pause(p.replica);
@@ -37,8 +36,7 @@ TEST(a_first_acquire_waits_for_its_replicas)
     assert_status(DIBS_NOT_HELD, dibs_check(hasty, "x"));
     assert_true(server_wait_gone(p.master, "lock:x", LIMIT_MS));
     server_resume(p.replica);
-    assert_status(DIBS_OK, dibs_timedlock(patient, "x", LIMIT_MS));
-    assert_status(DIBS_OK, dibs_unlock(patient, "x"));
+    lock_and_release(patient, "x", LIMIT_MS);
     dibs_close(patient);
     dibs_close(hasty);
     stop_pair(p);
@@ -305,11 +303,9 @@ TEST(an_address_that_moves_to_the_new_master_is_followed)
         server_do(p.replica, "PEXPIRE lock:x %d", 3 * SAFE_LEASE_MS / 2);
         assert_true(wait_until(has_more_time, &(struct outlived){p.replica, 2 * SAFE_LEASE_MS}, LIMIT_MS));
         assert_status(DIBS_OK, dibs_check(rt, "x"));
-        assert_status(DIBS_OK, dibs_timedlock(rt, "y", LIMIT_MS));
-        assert_status(DIBS_OK, dibs_unlock(rt, "y"));
+        lock_and_release(rt, "y", LIMIT_MS);
         assert_status(DIBS_OK, dibs_unlock(rt, "x"));
-        assert_status(DIBS_OK, actor_result(waiter));
-        assert_status(DIBS_OK, actor_unlock(waiter, second, "x"));
+        actor_gets(waiter, second, "x");
         p = (struct pair){p.replica, p.master};
         await_info(p.master, "replication", "state=online");
     }

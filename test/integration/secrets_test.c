@@ -60,8 +60,7 @@ TEST_WITH(no_error_shows_the_password_where_auth_is_forgotten, fixture_setup, fi
     snprintf(url, sizeof url, "%s", url_of(f->server->url, true));
     f->urls[0] = url;
     fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    lock_and_release(f->rt, "x", DIBS_WAIT_FOREVER);
     server_kill(f->server);
     f->server->options.config = strdup("rename-command AUTH \"\"");
     server_restart(f->server);

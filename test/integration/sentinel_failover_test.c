@@ -320,8 +320,7 @@ TEST_ON(replicas_acknowledge_on_the_new_master, struct scene *scene)
 {
     open_scene(scene, (dibs_config){.min_replicas = 1, .replica_timeout_ms = LIMIT_MS / 4});
     for (int i = 0; i < 2; i++) {
-        assert_status(DIBS_OK, dibs_timedlock(scene->rt, "x", LIMIT_MS));
-        assert_status(DIBS_OK, dibs_unlock(scene->rt, "x"));
+        lock_and_release(scene->rt, "x", LIMIT_MS);
         server *new_one = sentinels_failover(scene->s);
         expect_works_at(scene->rt, new_one, "x");
         assert_true(server_calls(new_one, "wait") > 0);
@@ -332,7 +331,6 @@ TEST_ON(replicas_acknowledge_on_the_new_master, struct scene *scene)
 static void expect_grant_soon(struct scene *scene, bool unlocks_meanwhile)
 {
     server *old = scene->s->data[0];
-    actor *waiter = actor_start();
 
     open_scene(scene, (dibs_config){0});
     dibs_config config = {.lease_ms = LEASE_MS, .outage_ms = LIMIT_MS};
@@ -340,7 +338,7 @@ static void expect_grant_soon(struct scene *scene, bool unlocks_meanwhile)
         config.tls_ca_file = certificate_path(scene->tls, "ca.crt");
     dibs_runtime *other = open_url(scene->s->url, &config);
     assert_status(DIBS_OK, dibs_lock(scene->rt, "held"));
-    actor_begin_lock(waiter, other, "held", LIMIT_MS);
+    actor *waiter = actor_locking(other, "held", LIMIT_MS);
     actor_await_asleep(waiter);
     server_kill(old);
     if (unlocks_meanwhile)
@@ -401,8 +399,7 @@ TEST_ON(sharers_and_waiters_go_on_after_a_failover, struct scene *scene)
     assert_status(DIBS_OK, actor_hold(alone, other, "held", &hold));
     assert_true(hold.fence > fence);
     assert_status(DIBS_OK, actor_unlock(alone, other, "held"));
-    assert_status(DIBS_OK, actor_result(late));
-    assert_status(DIBS_OK, actor_unlock(late, scene->rt, "held"));
+    actor_gets(late, scene->rt, "held");
     assert_int_equal(events_count(&scene->events, DIBS_EVENT_LOST, "held"), 0);
 }
 
@@ -422,7 +419,6 @@ TEST_ON(sharers_that_the_new_master_lacks_are_restored, struct scene *scene)
     server *old = scene->s->data[0], *new_one;
     process *readers = process_start((const char *const[]){program_path("team"), NULL});
     actor *alone = actor_start();
-    dibs_owner owner;
 
     open_scene(scene, (dibs_config){0});
     expect_works_at(scene->rt, old, "x"); /* all connections stand */
@@ -449,11 +445,10 @@ TEST_ON(sharers_that_the_new_master_lacks_are_restored, struct scene *scene)
         snprintf(done, sizeof done, "%d DIBS_OK ", i);
         assert_string_equal(process_ask(readers, "unlock %d held", i), done);
     }
-    assert_status(DIBS_OK, actor_result(alone));
-    assert_status(DIBS_OK, actor_unlock(alone, scene->rt, "held"));
+    actor_gets(alone, scene->rt, "held");
     assert_string_equal(process_ask(readers, "close"), "DIBS_OK ");
     assert_int_equal(process_wait(readers, LIMIT_MS), 0);
-    assert_status(DIBS_OK, dibs_query(scene->rt, "held", &owner));
+    dibs_owner owner = owner_of(scene->rt, "held");
     assert_false(owner.held);
     process_free(readers);
 }

@@ -36,14 +36,11 @@ static void agent_has_it(fixture *f, process *agent)
 /* Makes the runtime subscribe, by a first wait: from the second on there is a subscription. */
 static void subscribe(fixture *f, dibs_runtime *rt, dibs_runtime *holder)
 {
-    actor *waiter = actor_start();
-
     assert_status(DIBS_OK, dibs_lock(holder, "first"));
-    actor_begin_lock(waiter, rt, "first", DIBS_WAIT_FOREVER);
+    actor *waiter = actor_locking(rt, "first", DIBS_WAIT_FOREVER);
     queue_await(f->server, "first", 1);
     assert_status(DIBS_OK, dibs_unlock(holder, "first"));
-    assert_status(DIBS_OK, actor_result(waiter));
-    assert_status(DIBS_OK, actor_unlock(waiter, rt, "first"));
+    actor_gets(waiter, rt, "first");
     actor_end(waiter);
 }
 

@@ -180,8 +180,7 @@ TEST_ON(a_process_that_never_waits_subscribes_to_no_slot, fixture *f)
     long long asked = server_calls(f->server, "ssubscribe");
 
     for (int i = 0; i < 10; i++) {
-        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        lock_and_release(f->rt, "x", DIBS_WAIT_FOREVER);
     }
     await_channels(f->server, 0);
     assert_int_equal(server_calls(f->server, "ssubscribe"), asked);
@@ -231,8 +230,7 @@ TEST_ON(a_fair_waiter_is_told_on_the_sharded_channel, fixture *f)
         wait_once(&w, 1);
         begin_sharded(&w);
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-        assert_status(DIBS_OK, actor_result(w.actor));
-        assert_status(DIBS_OK, actor_unlock(w.actor, w.rt, "x"));
+        actor_gets(w.actor, w.rt, "x");
         dismiss(&w);
     }
 }
@@ -242,8 +240,7 @@ enum { ROUNDS = 300 };
 static void *take_turns(void *arg)
 {
     for (int i = 0; i < ROUNDS; i++) {
-        assert_status(DIBS_OK, dibs_lock(arg, "x"));
-        assert_status(DIBS_OK, dibs_unlock(arg, "x"));
+        lock_and_release(arg, "x", DIBS_WAIT_FOREVER);
     }
     return NULL;
 }

@@ -55,8 +55,7 @@ TEST_ON(a_sharer_re_enters_only_shared, fixture *f)
     assert_int_equal(hold_of(f->rt, "x").count, 3);
     for (int i = 0; i < 3; i++)
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    lock_and_release(f->rt, "x", DIBS_WAIT_FOREVER);
 }
 
 TEST_ON(a_writer_re_enters_either_way_and_stays_alone, fixture *f)
@@ -82,7 +81,6 @@ TEST_ON(a_holder_knows_its_token, fixture *f)
 {
     char token[sizeof((dibs_owner *)0)->token];
     dibs_sharer out[3];
-    dibs_hold hold;
     size_t count;
 
     fixture_open(f, LONG_LEASE_MS);
@@ -100,7 +98,7 @@ TEST_ON(a_holder_knows_its_token, fixture *f)
     assert_status(DIBS_OK, dibs_query_sharers(f->rt, "x", out, 3, &count));
     assert_int_equal(count, 2);
     assert_string_equal(out[1].token, token);
-    assert_status(DIBS_OK, dibs_hold_of(f->rt, "x", &hold));
+    dibs_hold hold = hold_of(f->rt, "x");
     assert_int_equal(out[1].fence, hold.fence);
     assert_status(DIBS_OK, actor_unlock(a, f->rt, "x"));
     actor_end(a);
@@ -184,8 +182,7 @@ TEST_ON(readers_share_and_a_writer_waits_for_all, fixture *f)
     assert_status(DIBS_OK, actor_hold(writer, f->rt, "x", &hold));
     assert_true(!hold.shared && hold.fence > fence);
     assert_status(DIBS_OK, actor_unlock(writer, f->rt, "x"));
-    assert_status(DIBS_OK, actor_result(late));
-    assert_status(DIBS_OK, actor_unlock(late, second, "x"));
+    actor_gets(late, second, "x");
 }
 
 /* One script lets all of them in, and each is told at once: the waits have no limit. */
@@ -448,8 +445,7 @@ TEST_ON(many_dead_sharers_do_not_keep_the_lock, fixture *f)
     share_beside_dead(f, other, DEAD);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     assert_false(server_has(f->server, "lock:x"));
-    assert_status(DIBS_OK, dibs_trylock(f->rt, "x"));
-    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    lock_and_release(f->rt, "x", 0);
 }
 
 /* It was not counted any more, though its entry was still there. */
@@ -572,21 +568,19 @@ static bool has_result(void *arg)
  */
 TEST_ON(a_waiter_comes_again_when_the_first_of_the_leases_is_over, fixture *f)
 {
-    actor *waiter = actor_start();
     process *team = process_start((const char *const[]){program_path("team"), NULL});
 
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, share(f->rt, "x", 0, 0));
     assert_string_equal(process_ask(team, "open %s %d", f->server->url, LEASE_MS), "DIBS_OK ");
     assert_string_equal(process_ask(team, "lock 0 x 0 %u", DIBS_SHARED), "0 DIBS_OK ");
-    actor_begin_lock(waiter, f->rt, "x", 3 * LIMIT_MS);
+    actor *waiter = actor_locking(f->rt, "x", 3 * LIMIT_MS);
     queue_await(f->server, "x", 1);
     queue_await_listening(f->server, queue_at(f->server, "x", 0).channel);
     process_kill(team);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     assert_true(wait_until(has_result, waiter, LIMIT_MS));
-    assert_status(DIBS_OK, actor_result(waiter));
-    assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "x"));
+    actor_gets(waiter, f->rt, "x");
     actor_end(waiter);
     process_free(team);
 }
@@ -802,8 +796,7 @@ TEST_ON(a_sharer_is_not_restored_after_a_writer, fixture *f)
     process *old = share_and_stop(f);
     assert_status(DIBS_OK, share(f->rt, "x", LIMIT_MS, 0));
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
-    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    lock_and_release(f->rt, "x", LIMIT_MS);
     assert_status(DIBS_OK, share(f->rt, "x", LIMIT_MS, 0));
     process_resume(old);
     assert_true(wait_until(has_renewed, f->server, LIMIT_MS));
@@ -823,7 +816,6 @@ enum { TASKS = 3 };
 TEST_ON(tasks_share_and_a_writer_waits_for_all, fixture *f)
 {
     dibs_task *readers[TASKS], *writer, *late;
-    dibs_hold hold;
 
     fixture_open(f, LONG_LEASE_MS);
     dibs_queue *q = test_queue(queue_new());
@@ -835,7 +827,7 @@ TEST_ON(tasks_share_and_a_writer_waits_for_all, fixture *f)
     }
     assert_int_equal(owner_of(f->rt, "x").sharers, TASKS);
     assert_status(DIBS_OK, dibs_task_enter(readers[0]));
-    assert_status(DIBS_OK, dibs_hold_of(f->rt, "x", &hold));
+    dibs_hold hold = hold_of(f->rt, "x");
     assert_true(hold.shared);
     assert_status(DIBS_BUSY, dibs_lock(f->rt, "x")); /* whatever the wait */
     assert_true(strstr(dibs_last_error(), "this task shares") != NULL);
@@ -905,8 +897,7 @@ TEST_ON(a_task_that_is_cancelled_keeps_no_reader_out, fixture *f)
     dibs_task_free(reader); /* gives up what it holds */
     dibs_task_free(writer);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
-    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    lock_and_release(f->rt, "x", LIMIT_MS);
 }
 
 /* ------------------------------------------------------------- other endings */
@@ -937,8 +928,7 @@ TEST_ON(a_runtime_that_closes_gives_its_permits_back, fixture *f)
     assert_status(DIBS_LOST, actor_check(a, second, "x"));
     assert_status(DIBS_OK, dibs_check(f->rt, "x"));
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    assert_status(DIBS_OK, dibs_trylock(f->rt, "x"));
-    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    lock_and_release(f->rt, "x", 0);
 }
 
 static void child_shares_by_itself(dibs_runtime *rt)

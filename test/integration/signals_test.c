@@ -219,8 +219,7 @@ TEST_ON(signal_dispositions_and_masks_stay_unchanged, fixture *f)
         expect_works(f, f->rt, "x");
         server_do(f->server, "CLIENT KILL TYPE normal SKIPME yes");
         assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
-        dibs_close(f->rt);
-        f->rt = NULL;
+        close_runtime(&f->rt);
         assert_int_equal(sigaction(SIGPIPE, NULL, &action), 0);
         assert_ptr_equal(action.sa_handler, ways[i]);
         pthread_sigmask(SIG_BLOCK, NULL, &after);

@@ -248,19 +248,17 @@ static void prepare(struct play *play, fixture *f, const char *url)
 static void wait_for_others(struct play *play, dibs_runtime *holder, act_of *wait, const char *what)
 {
     struct small_thread t;
-    actor *behind = actor_start();
     uint64_t contended = stats_of(play->rt).contended;
 
     assert_status(DIBS_OK, dibs_lock(holder, play->name));
     begin(&t, play, wait);
     while (stats_of(play->rt).contended == contended)
         pause_ms(1);
-    actor_begin_lock(behind, play->rt, play->name, DIBS_WAIT_FOREVER);
+    actor *behind = actor_locking(play->rt, play->name, DIBS_WAIT_FOREVER);
     actor_await_asleep(behind);
     assert_status(DIBS_OK, dibs_unlock(holder, play->name));
     end(&t, what);
-    assert_status(DIBS_OK, actor_result(behind));
-    assert_status(DIBS_OK, actor_unlock(behind, play->rt, play->name));
+    actor_gets(behind, play->rt, play->name);
     actor_end(behind);
 }
 

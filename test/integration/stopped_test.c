@@ -91,8 +91,7 @@ static void await_all_connections(fixture *f, process *team)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "waited-for"));
     assert_string_equal(process_read(team), "0 DIBS_OK ");
     assert_string_equal(process_ask(team, "unlock 0 waited-for"), "0 DIBS_OK ");
-    dibs_close(f->rt);
-    f->rt = NULL;
+    close_runtime(&f->rt);
 }
 
 /* Many threads share few connections: besides the thread that reads, others wake up after their deadline. */

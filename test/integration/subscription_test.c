@@ -469,8 +469,7 @@ static void expect_polling(fixture *f, const char *rights, const char *word)
         queue_await(f->server, "x", 0);
     }
     dibs_close(second);
-    dibs_close(f->rt);
-    f->rt = NULL;
+    close_runtime(&f->rt);
     queue_assert_gone(f->server, "x");
     actor_end(waiter);
 }
@@ -533,8 +532,7 @@ TEST_ON(waiters_poll_a_foreign_holder_without_tracking, fixture *f)
     assert_true(took >= (ASKS - 1) * 50 - 50);
     assert_true(took <= ASKS * 100 + SLACK_MS);
     server_do(f->server, "DEL lock:x");
-    assert_status(DIBS_OK, actor_result(w.actor));
-    assert_status(DIBS_OK, actor_unlock(w.actor, w.rt, "x"));
+    actor_gets(w.actor, w.rt, "x");
     queue_assert_gone(f->server, "x");
     assert_int_equal(stats_of(w.rt).tracking, 0);
     server_do(f->server, "ACL SETUSER default +@all");

@@ -266,8 +266,6 @@ static void exits(dibs_runtime *rt)
  */
 TEST_ON(exit_may_come_while_calls_are_begun, fixture *f)
 {
-    dibs_owner owner;
-
     open_for_children(f);
     dibs_status status = DIBS_BUSY;
     for (int i = 0; i < 3 && status == DIBS_BUSY; i++) {
@@ -276,7 +274,7 @@ TEST_ON(exit_may_come_while_calls_are_begun, fixture *f)
     }
     assert_status(DIBS_OK, status);
     assert_status(DIBS_BUSY, dibs_trylock(f->rt, "tasks"));
-    assert_status(DIBS_OK, dibs_query(f->rt, "tasks", &owner));
+    dibs_owner owner = owner_of(f->rt, "tasks");
     assert_true(owner.held && owner.remaining_ms <= LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_force_unlock(f->rt, "tasks", NULL));
     assert_status(DIBS_OK, dibs_timedlock(f->rt, "tasks", LIMIT_MS));

@@ -111,7 +111,6 @@ static void a_thread_acts_for_the_innermost_task(const struct place *p)
 {
     dibs_runtime *rt = open_at(p);
     dibs_task *outer = task_of_runtime(rt), *inner = task_of_runtime(rt);
-    dibs_hold hold;
 
     assert_status(DIBS_OK, dibs_lock(rt, "own"));
     assert_status(DIBS_OK, dibs_task_enter(outer));
@@ -126,7 +125,7 @@ static void a_thread_acts_for_the_innermost_task(const struct place *p)
     assert_status(DIBS_OK, dibs_lock(rt, "b"));
     assert_status(DIBS_INVALID, dibs_task_leave(outer));
     assert_status(DIBS_OK, dibs_task_leave(inner));
-    assert_status(DIBS_OK, dibs_hold_of(rt, "a", &hold));
+    dibs_hold hold = hold_of(rt, "a");
     assert_int_equal(hold.count, 2);
     assert_status(DIBS_OK, dibs_unlock_all(rt));
     assert_status(DIBS_OK, dibs_task_leave(outer));
@@ -197,8 +196,7 @@ static void waits_for_another_process(const struct place *p)
     assert_status(DIBS_OK, dibs_unlock(other, "a"));
     expect_done(q, DIBS_DONE_LOCK, DIBS_OK, task);
     dibs_task_free(task); /* gives it up */
-    assert_status(DIBS_OK, dibs_timedlock(other, "a", LIMIT_MS));
-    assert_status(DIBS_OK, dibs_unlock(other, "a"));
+    lock_and_release(other, "a", LIMIT_MS);
     expect_nothing_left(other, "a");
     dibs_queue_free(q);
     dibs_close(other);

@@ -89,11 +89,9 @@ TEST_ON(an_unlocked_lock_is_no_orphan, fixture *f)
 /* "None of these calls is a cancellation point": the cancel waits until the lock has come, and the lock is not lost. */
 TEST_ON(a_cancel_does_not_break_into_a_wait, fixture *f)
 {
-    actor *a = actor_start();
-
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    actor_begin_lock(a, f->rt, "x", DIBS_WAIT_FOREVER);
+    actor *a = actor_locking(f->rt, "x", DIBS_WAIT_FOREVER);
     actor_await_asleep(a);
     actor_cancel_begin(a);
     pause_ms(100); /* time for a broken library to show its fault; a sound one passes in any case */
@@ -101,8 +99,7 @@ TEST_ON(a_cancel_does_not_break_into_a_wait, fixture *f)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     actor_join(a);
     events_await(&f->events, DIBS_EVENT_ORPHANED, "x");
-    assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
-    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    lock_and_release(f->rt, "x", LIMIT_MS);
 }
 
 TEST_ON(a_waiting_thread_gets_the_lock_of_a_thread_that_ends, fixture *f)
@@ -139,8 +136,7 @@ TEST_ON(another_runtime_gets_the_lock_of_a_thread_that_ends, fixture *f)
     assert_status(DIBS_OK, actor_lock(dying, f->rt, "x", 0));
     assert_status(DIBS_BUSY, dibs_trylock(second, "x"));
     actor_end(dying);
-    assert_status(DIBS_OK, dibs_timedlock(second, "x", LIMIT_MS));
-    assert_status(DIBS_OK, dibs_unlock(second, "x"));
+    lock_and_release(second, "x", LIMIT_MS);
 }
 
 TEST_ON(a_thread_may_end_after_its_runtime, fixture *f)
@@ -153,8 +149,7 @@ TEST_ON(a_thread_may_end_after_its_runtime, fixture *f)
         assert_status(DIBS_OK, actor_lock(a, f->rt, "x", 0));
         assert_status(DIBS_OK, actor_lock(a, f->rt, "x", 0));
         assert_status(DIBS_OK, actor_lock(a, second, "y", 0));
-        dibs_close(f->rt);
-        f->rt = NULL;
+        close_runtime(&f->rt);
         assert_false(server_has(f->server, "lock:x"));
         /* The thread goes on with another runtime, then ends. */
         assert_status(DIBS_OK, actor_check(a, second, "y"));
@@ -184,8 +179,7 @@ TEST_ON(a_thread_may_end_with_a_lost_lock, fixture *f)
         assert_int_equal(server_integer(f->server, "EXISTS lock:%s", name), 1);
         assert_status(DIBS_BUSY, dibs_trylock(f->rt, name));
         server_do(f->server, "DEL lock:%s", name);
-        assert_status(DIBS_OK, dibs_timedlock(f->rt, name, LIMIT_MS));
-        assert_status(DIBS_OK, dibs_unlock(f->rt, name));
+        lock_and_release(f->rt, name, LIMIT_MS);
     }
     assert_true(comes_to_nothing(f->rt));
 }

@@ -45,9 +45,8 @@ static void expect_orphans(fixture *f, uint64_t count)
 static actor *begin_waiting_here(fixture *f, int64_t wait_ms)
 {
     uint64_t contended = stats_of(f->rt).contended;
-    actor *a = actor_start();
 
-    actor_begin_lock(a, f->rt, "x", wait_ms);
+    actor *a = actor_locking(f->rt, "x", wait_ms);
     assert_true(comes_to(f->rt, STAT(contended), contended + 1));
     return a;
 }
@@ -56,9 +55,8 @@ static actor *begin_waiting_here(fixture *f, int64_t wait_ms)
 static actor *begin_waiting_there(fixture *f, int64_t wait_ms)
 {
     long long before = queue_size(f->server, "x");
-    actor *a = actor_start();
 
-    actor_begin_lock(a, f->rt, "x", wait_ms);
+    actor *a = actor_locking(f->rt, "x", wait_ms);
     queue_await(f->server, "x", before + 1);
     return a;
 }
@@ -148,8 +146,7 @@ TEST_ON(a_thread_may_end_in_the_queue_of_the_store, fixture *f)
         assert_status(DIBS_OK, dibs_unlock(holder, "x"));
         actor_join(a);
         if (behind) {
-            assert_status(DIBS_OK, actor_result(behind));
-            assert_status(DIBS_OK, actor_unlock(behind, f->rt, "x"));
+            actor_gets(behind, f->rt, "x");
             actor_end(behind);
         }
         expect_orphans(f, i);
@@ -231,12 +228,10 @@ TEST_ON(threads_may_end_while_they_ask, fixture *f)
 /* The call runs out of time: its attempt is retracted. */
 TEST_ON(threads_may_end_while_their_asks_time_out, fixture *f)
 {
-    actor *a = actor_start();
-
     f->config.command_timeout_ms = 3000; /* in which the actor is seen asleep even where the machine stands still */
     fixture_open(f, LONG_LEASE_MS);
     server_pause(f->server);
-    actor_begin_lock(a, f->rt, "x", 0);
+    actor *a = actor_locking(f->rt, "x", 0);
     actor_await_asleep(a);
     actor_cancel_begin(a);
     actor_join(a);
@@ -276,8 +271,7 @@ TEST_ON(threads_may_end_while_they_unlock, fixture *f)
         server_resume(f->server);
         actor_join(a);
         if (i % 3 != 0) {
-            assert_status(DIBS_OK, actor_result(next));
-            assert_status(DIBS_OK, actor_unlock(next, rt, "x"));
+            actor_gets(next, rt, "x");
         }
         actor_end(next);
         expect_orphans(f, 0);

@@ -50,8 +50,7 @@ TEST_ON(locks_work_over_tls, fixture *f)
         actor_begin_lock(waiter, i % 2 ? f->rt : other, "x", DIBS_WAIT_FOREVER);
         queue_await(f->server, "x", 1);
         assert_status(DIBS_OK, dibs_unlock(i % 2 ? other : f->rt, "x"));
-        assert_status(DIBS_OK, actor_result(waiter));
-        assert_status(DIBS_OK, actor_unlock(waiter, i % 2 ? f->rt : other, "x"));
+        actor_gets(waiter, i % 2 ? f->rt : other, "x");
         assert_status(DIBS_OK, dibs_lock(i % 2 ? f->rt : other, "x"));
     }
     assert_true(stats_of(f->rt).granted + stats_of(other).granted > 0);
@@ -166,8 +165,7 @@ TEST_ON(an_account_is_used_over_tls, fixture *f)
     server_do(f->server, "ACL SETUSER default off");
     snprintf(url, sizeof url, "rediss://locker:p%%40ss:w%%2frd@127.0.0.1:%d", f->server->port);
     rt = open_url(url, NULL);
-    assert_status(DIBS_OK, dibs_lock(rt, "x"));
-    assert_status(DIBS_OK, dibs_unlock(rt, "x"));
+    lock_and_release(rt, "x", DIBS_WAIT_FOREVER);
     dibs_close(rt);
     snprintf(url, sizeof url, "rediss://locker:s3cr3t@127.0.0.1:%d", f->server->port);
     assert_status(DIBS_DENIED, open_status(url, NULL, &rt));
@@ -343,8 +341,7 @@ TEST_ON(tls_records_may_come_in_pieces, fixture *f)
         actor_begin_lock(waiter, rt, "x", DIBS_WAIT_FOREVER);
         queue_await(f->server, "x", 1);
         assert_status(DIBS_OK, dibs_unlock(other, "x"));
-        assert_status(DIBS_OK, actor_result(waiter));
-        assert_status(DIBS_OK, actor_unlock(waiter, rt, "x"));
+        actor_gets(waiter, rt, "x");
         expect_works(f, rt, "y");
         actor_end(waiter);
         dibs_close(other);

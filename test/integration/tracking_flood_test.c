@@ -181,11 +181,10 @@ TEST_ON(a_tracking_table_that_is_too_small_costs_no_lock, fixture *f)
 TEST_ON(a_foreign_key_that_keeps_changing_causes_little_load, fixture *f)
 {
     enum { STREAM_MS = 1500, REST_LEAST_MS = 50, FIRST = 8 };
-    actor *thread = actor_start();
 
     open_tracking(f, LONG_LEASE_MS);
     server_do(f->server, "SET lock:x by-hand PX 600000");
-    actor_begin_lock(thread, f->rt, "x", DIBS_WAIT_FOREVER);
+    actor *thread = actor_locking(f->rt, "x", DIBS_WAIT_FOREVER);
     await_tracked(f->server, f->rt, 1);
     uint64_t messages = stats_of(f->rt).invalidations;
     long long asks = server_asks(f->server);

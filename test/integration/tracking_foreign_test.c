@@ -28,9 +28,7 @@ static void take_by_hand(fixture *f, const char *value)
 /* A thread waits, and the server tracks the lock for it. */
 static actor *begin_waiting(fixture *f)
 {
-    actor *thread = actor_start();
-
-    actor_begin_lock(thread, f->rt, "x", DIBS_WAIT_FOREVER);
+    actor *thread = actor_locking(f->rt, "x", DIBS_WAIT_FOREVER);
     await_tracked(f->server, f->rt, 1);
     return thread;
 }
@@ -170,8 +168,7 @@ TEST_ON(a_close_ends_a_wait_for_a_foreign_key, fixture *f)
     take_by_hand(f, "by-hand");
     actor *thread = begin_waiting(f);
     int64_t since = now_ms();
-    dibs_close(f->rt);
-    f->rt = NULL;
+    close_runtime(&f->rt);
     assert_status(DIBS_CLOSED, actor_result(thread));
     expect_soon(since);
     actor_end(thread);

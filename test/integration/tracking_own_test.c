@@ -56,8 +56,7 @@ TEST_ON(short_locks_are_not_tracked, fixture *f)
     open_tracking(f, 0);
     for (int i = 0; i < PAIRS; i++) {
         int64_t began = now_ms();
-        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        lock_and_release(f->rt, "x", DIBS_WAIT_FOREVER);
         long_ones += now_ms() - began > SHORT_MS;
     }
     assert_in_range(server_calls(f->server, "mget"), 0, long_ones);
@@ -81,8 +80,7 @@ TEST_ON(short_locks_beside_a_long_one_are_not_tracked, fixture *f)
     long long looks = server_calls(f->server, "mget");
     for (int i = 0; i < PAIRS; i++) {
         int64_t began = now_ms();
-        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        lock_and_release(f->rt, "x", DIBS_WAIT_FOREVER);
         long_ones += now_ms() - began > SHORT_MS;
     }
     assert_in_range(server_calls(f->server, "mget") - looks, 0, long_ones);
@@ -197,14 +195,13 @@ TEST_ON(a_hand_over_keeps_the_lock_tracked, fixture *f)
 TEST_ON(a_release_with_an_ask_costs_few_commands, fixture *f)
 {
     process *agent = agent_start(f->server->url, LONG_LEASE_MS);
-    actor *second = actor_start();
 
     f->config.handoff_ms = DIBS_NO_HANDOFF;
     open_tracking(f, LONG_LEASE_MS);
     hold(f, "x");
     agent_begin_lock(agent, "x", DIBS_WAIT_FOREVER);
     queue_await(f->server, "x", 1);
-    actor_begin_lock(second, f->rt, "x", DIBS_WAIT_FOREVER);
+    actor *second = actor_locking(f->rt, "x", DIBS_WAIT_FOREVER);
     actor_await_asleep(second);
     dibs_stats before = stats_of(f->rt);
     int64_t since = now_ms();

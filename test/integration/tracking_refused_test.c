@@ -39,10 +39,8 @@ static void expect_renewals(fixture *f)
 
 static void expect_polling(fixture *f)
 {
-    actor *thread = actor_start();
-
     server_do(f->server, "SET lock:x by-hand PX 600000");
-    actor_begin_lock(thread, f->rt, "x", DIBS_WAIT_FOREVER);
+    actor *thread = actor_locking(f->rt, "x", DIBS_WAIT_FOREVER);
     for (int i = 0; i < 10; i++)
         server_await_ask(f->server, server_asks(f->server));
     int64_t since = now_ms();
@@ -56,11 +54,10 @@ static void expect_polling(fixture *f)
 static void expect_pushes(fixture *f)
 {
     dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
-    actor *thread = actor_start();
     uint64_t granted = stats_of(f->rt).granted;
 
     assert_status(DIBS_OK, dibs_lock(other, "x"));
-    actor_begin_lock(thread, f->rt, "x", DIBS_WAIT_FOREVER);
+    actor *thread = actor_locking(f->rt, "x", DIBS_WAIT_FOREVER);
     queue_await(f->server, "x", 1);
     actor_await_asleep(thread);
     assert_status(DIBS_OK, dibs_unlock(other, "x"));
@@ -237,8 +234,7 @@ static void open_through(fixture *f, script_server *net, uint32_t lease_ms)
 
 static void close_through(fixture *f, script_server *net)
 {
-    dibs_close(f->rt);
-    f->rt = NULL;
+    close_runtime(&f->rt);
     script_server_stop(net);
 }
 
@@ -347,8 +343,7 @@ TEST_ON(locks_work_while_tracking_is_probed, fixture *f)
     expect_untold(f);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "y"));
     int64_t since = now_ms();
-    dibs_close(f->rt);
-    f->rt = NULL;
+    close_runtime(&f->rt);
     assert_in_range(now_ms() - since, 0, SOON_MS);
 }
 
@@ -358,7 +353,6 @@ TEST_ON(locks_work_while_tracking_is_probed, fixture *f)
 TEST_ON(lost_tracking_messages_cost_time_and_nothing_else, fixture *f)
 {
     script_server *net = fixture_between(f);
-    actor *thread = actor_start();
 
     f->config.renew_ms = RENEW_MS;
     f->config.command_timeout_ms = LIMIT_MS;
@@ -372,7 +366,7 @@ TEST_ON(lost_tracking_messages_cost_time_and_nothing_else, fixture *f)
     script_server_drop_changes(net, false);
     server_do(f->server, "FLUSHALL");
     server_do(f->server, "SET lock:x by-hand PX 600000");
-    actor_begin_lock(thread, f->rt, "x", DIBS_WAIT_FOREVER);
+    actor *thread = actor_locking(f->rt, "x", DIBS_WAIT_FOREVER);
     await_tracked(f->server, f->rt, 1);
     script_server_drop_changes(net, true);
     since = now_ms();

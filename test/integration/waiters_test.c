@@ -94,19 +94,17 @@ static void expect_own_waiter(const char *url, bool asked_known)
     dibs_runtime *rt = open_url(url, NULL);
     actor *waits = actor_start();
     dibs_waiter out[ROOM];
-    dibs_owner owner;
 
     assert_status(DIBS_OK, dibs_lock(rt, "mine"));
     actor_begin_lock_with(waits, rt, "mine", LONG_LEASE_MS, &(dibs_lock_options){.flags = DIBS_FAIR});
     assert_true(wait_until(somebody_waits, rt, LIMIT_MS));
-    assert_status(DIBS_OK, dibs_query(rt, "mine", &owner));
+    dibs_owner owner = owner_of(rt, "mine");
     assert_int_equal(waiters_of(rt, "mine", out, ROOM), 1);
     assert_memory_equal(out[0].token, owner.token, strlen("dibs:"));
     assert_string_not_equal(out[0].token, owner.token);
     assert_int_equal(out[0].asked_ms >= 0, asked_known);
     assert_status(DIBS_OK, dibs_unlock(rt, "mine"));
-    assert_status(DIBS_OK, actor_result(waits));
-    assert_status(DIBS_OK, actor_unlock(waits, rt, "mine"));
+    actor_gets(waits, rt, "mine");
     actor_end(waits);
     dibs_close(rt);
 }

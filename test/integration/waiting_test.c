@@ -120,8 +120,7 @@ TEST_ON(one_try_does_not_wait, fixture *f)
     assert_int_equal(stats_of(f->rt).timed_out, 0);
     await_waiters(f->rt, "x", 0);
     assert_status(DIBS_OK, dibs_unlock(second, "x"));
-    assert_status(DIBS_OK, dibs_trylock(f->rt, "x"));
-    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    lock_and_release(f->rt, "x", 0);
 }
 
 /* Each waits without limit while the other holds, with a lease that would not end in time by itself. */
@@ -290,8 +289,7 @@ TEST_ON(a_waiter_survives_broken_connections, fixture *f)
         script_server_cut(net);
         /* Whether or not the waiter is subscribed again when it is granted: it must get the lock. */
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-        assert_status(DIBS_OK, actor_result(waiter));
-        assert_status(DIBS_OK, actor_unlock(waiter, rt, "x"));
+        actor_gets(waiter, rt, "x");
     }
     actor_end(waiter);
     dibs_close(rt);
@@ -341,8 +339,7 @@ TEST_ON(a_slow_store_is_not_an_unreachable_one, fixture *f)
         assert_true(now_ms() - begin >= 299);
     }
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    assert_status(DIBS_OK, dibs_timedlock(far, "x", LIMIT_MS));
-    assert_status(DIBS_OK, dibs_unlock(far, "x"));
+    lock_and_release(far, "x", LIMIT_MS);
 }
 
 TESTS(fixture_setup, fixture_teardown)

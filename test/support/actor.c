@@ -319,3 +319,17 @@ dibs_status actor_hold(actor *a, dibs_runtime *rt, const char *name, dibs_hold *
     *out = a->call.hold;
     return status;
 }
+
+actor *actor_locking(dibs_runtime *rt, const char *name, int64_t wait_ms)
+{
+    actor *a = actor_start();
+
+    actor_begin_lock(a, rt, name, wait_ms);
+    return a;
+}
+
+void actor_gets(actor *a, dibs_runtime *rt, const char *name)
+{
+    assert_status(DIBS_OK, actor_result(a));
+    assert_status(DIBS_OK, actor_unlock(a, rt, name));
+}

@@ -58,4 +58,10 @@ void actor_begin_lock_with(actor *a, dibs_runtime *rt, const char *name, int64_t
 void actor_begin_unlock(actor *a, dibs_runtime *rt, const char *name);
 dibs_status actor_result(actor *a);
 
+/* A new actor that has begun that call. */
+actor *actor_locking(dibs_runtime *rt, const char *name, int64_t wait_ms);
+
+/* The call that was begun gets the lock of that name, and the actor unlocks it. */
+void actor_gets(actor *a, dibs_runtime *rt, const char *name);
+
 #endif

@@ -111,6 +111,12 @@ dibs_runtime *open_runtime(const server *s, uint32_t lease_ms)
     return open_url(s->url, &(dibs_config){.lease_ms = lease_ms});
 }
 
+void close_runtime(dibs_runtime **rt)
+{
+    dibs_close(*rt);
+    *rt = NULL;
+}
+
 dibs_status open_status(const char *url, const dibs_config *config, dibs_runtime **rt)
 {
     dibs_config all = {.connect_timeout_ms = 1000, .command_timeout_ms = 1000};
@@ -129,6 +135,12 @@ void expect_works(fixture *f, dibs_runtime *rt, const char *name)
     assert_int_equal(server_integer(f->server, "EXISTS lock:%s", name), 1);
     assert_status(DIBS_OK, dibs_unlock(rt, name));
     assert_int_equal(server_integer(f->server, "EXISTS lock:%s", name), 0);
+}
+
+void lock_and_release(dibs_runtime *rt, const char *name, int64_t wait_ms)
+{
+    assert_status(DIBS_OK, dibs_timedlock(rt, name, wait_ms));
+    assert_status(DIBS_OK, dibs_unlock(rt, name));
 }
 
 /* Where the thread was stopped for all of the wait, nothing is known of the store: that is DIBS_TIMEOUT. */

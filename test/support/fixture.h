@@ -63,6 +63,9 @@ void expect_unavailable(dibs_runtime *rt, const char *name, int64_t wait_ms);
 dibs_runtime *open_runtime(const server *s, uint32_t lease_ms);
 dibs_runtime *open_url(const char *url, const dibs_config *config);
 
+/* dibs_close; *rt is NULL from then on. */
+void close_runtime(dibs_runtime **rt);
+
 /*
  * Calls dibs_open of that URL with config (NULL: timeouts of a second) and returns its status; *rt is NULL where it
  * failed.
@@ -73,6 +76,9 @@ dibs_status open_status(const char *url, const dibs_config *config, dibs_runtime
  * Expects that rt can acquire the name, that its key is then in the store, and that the key is gone after the unlock.
  */
 void expect_works(fixture *f, dibs_runtime *rt, const char *name);
+
+/* Acquires the name within that time, which must succeed, and releases it. */
+void lock_and_release(dibs_runtime *rt, const char *name, int64_t wait_ms);
 
 /* Of the calling thread's hold; the thread must hold the name. */
 uint64_t fence_of(dibs_runtime *rt, const char *name);

@@ -69,9 +69,7 @@ static void unlock_and_end(struct asker *asker)
 
 static unsigned in_queue(stage *s)
 {
-    dibs_owner owner;
-
-    assert_status(DIBS_OK, dibs_query(s->rt, "a", &owner));
+    dibs_owner owner = owner_of(s->rt, "a");
     return owner.waiters;
 }
 
@@ -80,8 +78,7 @@ static void expect_nothing_left(stage *s)
     assert_int_equal(in_queue(s), 0);
     assert_int_equal(stats_of(s->rt).holds, 0);
     assert_int_equal(stats_of(s->rt).leases, 0);
-    assert_status(DIBS_OK, dibs_trylock(s->rt, "a"));
-    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    lock_and_release(s->rt, "a", 0);
 }
 
 /* -------------------------------------------------------------------- order */

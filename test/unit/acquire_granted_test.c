@@ -132,12 +132,11 @@ static void push_it(stage *s)
 /* The grant does not count for the next token of the same attempt either, whose asks have the same numbers. */
 TEST_ON(a_grant_for_a_retired_token_is_not_the_next_tokens, stage *s)
 {
-    actor *asker = actor_start();
     unsigned asked = acquires(s);
 
     faults_set(&s->faults, &s->faults.unanswered, true);
     spy.taken = push_it;
-    actor_begin_lock(asker, s->rt, "a", FOREVER);
+    actor *asker = actor_locking(s->rt, "a", FOREVER);
     stage_await_waiting(s, 1);
     faults_set(&s->faults, &s->faults.unanswered, false);
     actor_await_asleep(asker);

@@ -115,9 +115,7 @@ static inline int teardown(void **state)
 
 static inline actor *waiter(stage *s, size_t waiting, int64_t wait_ms)
 {
-    actor *a = actor_start();
-
-    actor_begin_lock(a, s->rt, "a", wait_ms);
+    actor *a = actor_locking(s->rt, "a", wait_ms);
     stage_await_waiting(s, waiting);
     return a;
 }
@@ -125,9 +123,7 @@ static inline actor *waiter(stage *s, size_t waiting, int64_t wait_ms)
 /* As waiter, but by another runtime, as a thread of another process would. */
 static inline actor *stranger_of(stage *s, size_t waiting)
 {
-    actor *a = actor_start();
-
-    actor_begin_lock(a, spy.third, "a", FOREVER);
+    actor *a = actor_locking(spy.third, "a", FOREVER);
     stage_await_waiting(s, waiting);
     return a;
 }
@@ -155,9 +151,7 @@ static inline void await_asks(stage *s, unsigned count, size_t waiting)
 
 static inline unsigned in_queue(void)
 {
-    dibs_owner owner;
-
-    assert_status(DIBS_OK, dibs_query(spy.second, "a", &owner));
+    dibs_owner owner = owner_of(spy.second, "a");
     return owner.waiters;
 }
 

@@ -9,13 +9,11 @@
 
 TEST_ON(a_grant_by_the_store_wakes_the_asker_at_once, stage *s)
 {
-    actor *other = actor_start();
-
     s->url = "mem:grants";
     stage_open(s, LEASE);
     dibs_runtime *second = test_runtime(stage_open_another(s, LEASE));
     assert_status(DIBS_OK, dibs_lock(second, "a"));
-    actor_begin_lock(other, s->rt, "a", FOREVER);
+    actor *other = actor_locking(s->rt, "a", FOREVER);
     stage_await_waiting(s, 1);
     assert_status(DIBS_OK, dibs_unlock(second, "a"));
     assert_status(DIBS_OK, actor_result(other)); /* the clock has not moved */
@@ -27,7 +25,6 @@ TEST_ON(a_grant_by_the_store_wakes_the_asker_at_once, stage *s)
 
 TEST_ON(a_lease_that_ends_elsewhere_is_granted_at_once, stage *s)
 {
-    actor *other = actor_start();
     const dibs_lock_options fixed = {.lease_ms = 7000, .flags = DIBS_FIXED_LEASE};
 
     s->url = "mem:grants";
@@ -35,7 +32,7 @@ TEST_ON(a_lease_that_ends_elsewhere_is_granted_at_once, stage *s)
     dibs_runtime *second = test_runtime(stage_open_another(s, LEASE));
     int64_t start = moved_clock_now(&s->clock);
     assert_status(DIBS_OK, dibs_lock_with(second, "a", 0, &fixed));
-    actor_begin_lock(other, s->rt, "a", FOREVER);
+    actor *other = actor_locking(s->rt, "a", FOREVER);
     stage_await_waiting(s, 1);
     moved_clock_settle(&s->clock, 2);
     moved_clock_set(&s->clock,
@@ -183,9 +180,7 @@ static void change(stage *s, const char *name)
 
 static actor *begin_waiting(stage *s)
 {
-    actor *other = actor_start();
-
-    actor_begin_lock(other, s->rt, "a", FOREVER);
+    actor *other = actor_locking(s->rt, "a", FOREVER);
     stage_await_waiting(s, 1);
     assert_int_equal(acquires(s), 1);
     assert_int_equal(tellings(s), 1);
@@ -204,8 +199,7 @@ static void end_waiting(stage *s, actor *other)
 {
     faults_acquire(&s->faults, DIBS_OK, 0);
     change(s, "a");
-    assert_status(DIBS_OK, actor_result(other));
-    assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
+    actor_gets(other, s->rt, "a");
     actor_end(other);
 }
 
@@ -278,8 +272,7 @@ static void expect_rest(stage *s, const char *changed)
     faults_acquire(&s->faults, DIBS_OK, 0);
     change(s, changed); /* while it rests: the message is not forgotten */
     moved_clock_advance(&s->clock, MS(100));
-    assert_status(DIBS_OK, actor_result(other));
-    assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
+    actor_gets(other, s->rt, "a");
     actor_end(other);
 }
 
@@ -332,9 +325,8 @@ TEST_ON(a_message_wakes_only_an_asker_that_expects_it, stage *s)
     s->faults.tells = 7;
     stage_open(s, LEASE);
     dibs_runtime *second = test_runtime(stage_open_another(s, LEASE));
-    actor *other = actor_start();
     assert_status(DIBS_OK, dibs_lock(second, "a"));
-    actor_begin_lock(other, s->rt, "a", FOREVER);
+    actor *other = actor_locking(s->rt, "a", FOREVER);
     stage_await_waiting(s, 1);
     change(s, "a"); /* the holder uses dibs: the store grants the lock by itself */
     change(s, "b");

@@ -41,9 +41,7 @@ static int teardown(void **state)
 
 static bool nobody_waits(void *arg)
 {
-    dibs_owner owner;
-
-    assert_status(DIBS_OK, dibs_query(arg, "a", &owner));
+    dibs_owner owner = owner_of(arg, "a");
     return owner.waiters == 0;
 }
 
@@ -261,8 +259,7 @@ TEST(a_cancelled_wait_completes_at_once_and_leaves_nothing)
         assert_true(wait_until(nobody_waits, s->rt, LIMIT_MS));
         assert_int_equal(stats_of(s->rt).cancelled, 2 * (i + 1));
         assert_status(DIBS_OK, dibs_unlock(at, "a"));
-        assert_status(DIBS_OK, dibs_timedlock(s->rt, "a", LIMIT_MS));
-        assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+        lock_and_release(s->rt, "a", LIMIT_MS);
         expect_none(q);
         dibs_task_free(waiting);
         dibs_close(holder);
@@ -284,8 +281,7 @@ TEST(a_grant_after_a_cancel_is_given_back)
         assert_int_equal(dibs_queue_take(q, &c, 1, 0), 1);
         assert_int_equal(c.status, DIBS_CANCELLED);
         faults_unblock_acquires(&s->faults);
-        assert_status(DIBS_OK, dibs_timedlock(other, "a", LIMIT_MS));
-        assert_status(DIBS_OK, dibs_unlock(other, "a"));
+        lock_and_release(other, "a", LIMIT_MS);
         assert_true(wait_until(no_lease, s->rt, LIMIT_MS));
         expect_none(q);
         assert_status(DIBS_OK, task_lock(task, "a", FOREVER, q)); /* nor is the name blocked in this process */
@@ -329,8 +325,7 @@ TEST_WITH(a_lock_that_is_handed_over_while_it_is_cancelled_is_not_stranded, stag
         dibs_task_free(task);
     }
     print_message("# %u of %d were granted\n", granted, ROUNDS);
-    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    lock_and_release(s->rt, "a", FOREVER);
     assert_int_equal(stats_of(s->rt).holds, 0);
     actor_end(holder);
     dibs_queue_free(q);
@@ -386,8 +381,7 @@ TEST(a_lock_for_a_freed_task_is_given_up)
         assert_true(c.status == DIBS_OK || c.status == DIBS_CANCELLED);
         expect_none(q);
     }
-    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    lock_and_release(s->rt, "a", FOREVER);
     assert_true(wait_until(no_lease, s->rt, LIMIT_MS));
     assert_int_equal(stats_of(s->rt).holds, 0);
 }

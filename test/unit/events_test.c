@@ -282,11 +282,9 @@ TEST_WITH(a_blocked_callback_holds_up_nobody, stage_setup, stage_teardown, stage
     uint64_t dropped = stats_of(s->rt).events_dropped; /* one event may be with the callback */
     assert_true(dropped == 50 || dropped == 49);
     assert_status(DIBS_LOST, dibs_unlock_all(s->rt));
-    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    lock_and_release(s->rt, "a", DIBS_WAIT_FOREVER);
     gate_open(&gate);
-    dibs_close(s->rt);
-    s->rt = NULL;
+    close_runtime(&s->rt);
     assert_int_equal(gate.count + dropped, QUEUE + 50);
     gate_destroy(&gate);
 }

@@ -69,8 +69,7 @@ TEST_ON(a_shutdown_as_the_lease_is_handed_over_strands_nothing, stage *s)
         unlock_and_end(first, s->rt);
         actor_end(second);
         expect_nothing_left(s);
-        dibs_close(s->rt);
-        s->rt = NULL;
+        close_runtime(&s->rt);
     }
 }
 

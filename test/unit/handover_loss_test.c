@@ -137,8 +137,7 @@ static void keep(stage *s)
     stage_settle(s);
     for (int i = 0; stats_of(s->rt).kept == 0; i++) {
         assert_true(i < 10);
-        assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-        assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+        lock_and_release(s->rt, "a", DIBS_WAIT_FOREVER);
     }
 }
 
@@ -161,8 +160,7 @@ TEST_ON(a_kept_lease_that_was_lost_before_its_new_holder_ran_is_not_held, stage 
     lose(s);
     assert_false(dibs__lease_claim(turn.lease));
     dibs__lease_unref(turn.lease);
-    assert_status(DIBS_OK, dibs_trylock(s->rt, "a"));
-    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    lock_and_release(s->rt, "a", 0);
     expect_no_loss_told(s);
 }
 

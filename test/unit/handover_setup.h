@@ -65,9 +65,7 @@ static inline void expect_released_with_an_ask(stage *s, struct asked before)
 /* A new thread that waits for "a"; `waiting` threads then wait. */
 static inline actor *waiter(stage *s, size_t waiting, int64_t wait_ms)
 {
-    actor *a = actor_start();
-
-    actor_begin_lock(a, s->rt, "a", wait_ms);
+    actor *a = actor_locking(s->rt, "a", wait_ms);
     stage_await_waiting(s, waiting);
     return a;
 }
@@ -90,13 +88,11 @@ static inline void unlock_and_end(actor *a, dibs_runtime *rt)
 static inline void expect_free(stage *s)
 {
     dibs_runtime *other = stage_open_another(s, LEASE);
-    dibs_owner owner;
 
-    assert_status(DIBS_OK, dibs_query(other, "a", &owner));
+    dibs_owner owner = owner_of(other, "a");
     assert_false(owner.held);
     assert_int_equal(owner.waiters, 0);
-    assert_status(DIBS_OK, dibs_trylock(other, "a"));
-    assert_status(DIBS_OK, dibs_unlock(other, "a"));
+    lock_and_release(other, "a", 0);
     dibs_close(other);
 }
 

@@ -355,7 +355,6 @@ TEST_WITH(many_threads_with_short_waits_strand_no_lease, NULL, NULL, void *none)
     const dibs_config config = {.urls = &url, .url_count = 1, .handoff_ms = 2, .lease_ms = LONG_LEASE_MS};
     actor *actors[THREADS];
     uint64_t acquired = 0;
-    dibs_owner owner;
 
     memset(&contest, 0, sizeof contest);
     for (int i = 0; i < 2; i++)
@@ -371,12 +370,11 @@ TEST_WITH(many_threads_with_short_waits_strand_no_lease, NULL, NULL, void *none)
     for (int i = 0; i < 2; i++)
         expect_all_kinds_of_outcomes(contest.rts[i], &acquired);
     assert_int_equal(acquired, contest.count);
-    assert_status(DIBS_OK, dibs_query(contest.rts[0], "a", &owner));
+    dibs_owner owner = owner_of(contest.rts[0], "a");
     assert_false(owner.held);
     assert_int_equal(owner.waiters, 0);
     for (int i = 0; i < 2; i++) {
-        assert_status(DIBS_OK, dibs_trylock(contest.rts[i], "a"));
-        assert_status(DIBS_OK, dibs_unlock(contest.rts[i], "a"));
+        lock_and_release(contest.rts[i], "a", 0);
         dibs_close(contest.rts[i]);
     }
 }

@@ -147,8 +147,7 @@ TEST_ON(a_taken_name_leaves_none_of_several_held, struct scene *s)
     await_free(s, "a");
     assert_status(DIBS_OK, begin(s, 20, NULL));
     expect_end(s, DIBS_TIMEOUT);
-    assert_status(DIBS_OK, dibs_trylock(s->other, "a"));
-    assert_status(DIBS_OK, dibs_unlock(s->other, "a"));
+    lock_and_release(s->other, "a", 0);
     assert_status(DIBS_OK, begin(s, FOREVER, NULL));
     await_waiters(s->other, "b", 1);
     assert_status(DIBS_BUSY, begin(s, 0, NULL));

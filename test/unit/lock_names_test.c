@@ -47,8 +47,7 @@ static int teardown(void **state)
 
 static void expect_free(dibs_runtime *rt, const char *name)
 {
-    assert_status(DIBS_OK, dibs_trylock(rt, name));
-    assert_status(DIBS_OK, dibs_unlock(rt, name));
+    lock_and_release(rt, name, 0);
 }
 
 static bool is_free(void *arg)
@@ -515,8 +514,7 @@ TEST_ON(threads_locking_several_names_exclude_each_other, struct pair *p)
     actor_begin(a, run_lock, &call);
     await_taken(p->other, "a");
     actor_await_asleep(a);
-    assert_status(DIBS_OK, dibs_trylock(p->rt, "c"));
-    assert_status(DIBS_OK, dibs_unlock(p->rt, "c"));
+    lock_and_release(p->rt, "c", 0);
     assert_status(DIBS_OK, dibs_unlock(p->rt, "b"));
     actor_finish(a);
     assert_int_equal(call.status, DIBS_OK);

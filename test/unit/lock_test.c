@@ -166,10 +166,8 @@ TEST_ON(check_turns_lost_at_the_deadline_before_the_store_does, stage *s)
 
 TEST_ON(a_lost_lock_keeps_no_thread_of_the_process_waiting, stage *s)
 {
-    actor *other = actor_start();
-
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
-    actor_begin_lock(other, s->rt, "a", DIBS_WAIT_FOREVER);
+    actor *other = actor_locking(s->rt, "a", DIBS_WAIT_FOREVER);
     stage_await_waiting(s, 1);
     stage_advance(s, believed(LEASE));
     assert_status(DIBS_OK, actor_result(other));

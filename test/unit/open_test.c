@@ -142,7 +142,6 @@ TEST(open_copies_its_strings)
     const char *urls[] = {url};
     dibs_config config = {.urls = urls, .url_count = 1, .key_prefix = prefix, .label = label};
     dibs_runtime *rt;
-    dibs_owner owner;
 
     assert_status(DIBS_OK, dibs_open(&rt, &config));
     memset(url, 'x', sizeof url - 1);
@@ -150,7 +149,7 @@ TEST(open_copies_its_strings)
     memset(label, 'x', sizeof label - 1);
     memset(&config, 0xff, sizeof config);
     assert_status(DIBS_OK, dibs_lock(rt, "a"));
-    assert_status(DIBS_OK, dibs_query(rt, "a", &owner));
+    dibs_owner owner = owner_of(rt, "a");
     assert_non_null(strstr(owner.token, ":label:"));
     dibs_close(rt);
 }

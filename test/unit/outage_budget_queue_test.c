@@ -12,11 +12,9 @@
 /* A thread that asks without success, and rides the outage out. */
 static actor *asker_in_an_outage(stage *s)
 {
-    actor *asker = actor_start();
-
     stage_open(s, 0);
     faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
-    actor_begin_lock(asker, s->rt, "x", DIBS_WAIT_FOREVER);
+    actor *asker = actor_locking(s->rt, "x", DIBS_WAIT_FOREVER);
     stage_await_waiting(s, 1);
     return asker;
 }
@@ -62,7 +60,6 @@ TEST_ON(a_thread_in_line_is_told_of_an_outage, stage *s)
 TEST_ON(the_end_of_an_outage_is_noticed, stage *s)
 {
     actor *asker = asker_in_an_outage(s);
-    actor *waiter = actor_start();
 
     assert_status(DIBS_UNAVAILABLE, dibs_trylock(s->rt, "x"));
     faults_acquire(&s->faults, DIBS_BUSY, FOR_EVER);
@@ -71,7 +68,7 @@ TEST_ON(the_end_of_an_outage_is_noticed, stage *s)
     stage_await_waiting(s, 1);
     assert_true(faults_count(&s->faults, &s->faults.acquires) > asked);
     assert_status(DIBS_BUSY, dibs_trylock(s->rt, "x"));
-    actor_begin_lock(waiter, s->rt, "x", 400);
+    actor *waiter = actor_locking(s->rt, "x", 400);
     stage_await_waiting(s, 2);
     moved_clock_advance(&s->clock, MS(400));
     assert_status(DIBS_TIMEOUT, actor_result(waiter));
@@ -83,11 +80,9 @@ TEST_ON(the_end_of_an_outage_is_noticed, stage *s)
 /* The machine was suspended while the thread asked: a failure after that may be the first moment of an outage. */
 TEST_ON(a_thread_suspended_in_an_ask_has_its_whole_outage_budget, stage *s)
 {
-    actor *asker = actor_start();
-
     stage_open(s, 0);
     faults_block_acquires(&s->faults);
-    actor_begin_lock(asker, s->rt, "x", DIBS_WAIT_FOREVER);
+    actor *asker = actor_locking(s->rt, "x", DIBS_WAIT_FOREVER);
     faults_await_blocked(&s->faults);
     moved_clock_advance(&s->clock, MS(3600000));
     faults_acquire(&s->faults, DIBS_UNAVAILABLE, 1);
@@ -95,20 +90,17 @@ TEST_ON(a_thread_suspended_in_an_ask_has_its_whole_outage_budget, stage *s)
     stage_await_waiting(s, 1);
     assert_true(actor_busy(asker));
     moved_clock_advance(&s->clock, MS(200));
-    assert_status(DIBS_OK, actor_result(asker));
-    assert_status(DIBS_OK, actor_unlock(asker, s->rt, "x"));
+    actor_gets(asker, s->rt, "x");
 }
 
 /* The thread had no reply from the store for longer than outage_ms because it was told to wait: that is no outage. */
 TEST_ON(a_thread_that_slept_for_long_has_its_whole_outage_budget, stage *s)
 {
-    actor *asker = actor_start();
-
     s->url = "mem:long";
     stage_open(s, 0);
     dibs_runtime *holder = test_runtime(stage_open_another(s, 86400000));
     assert_status(DIBS_OK, dibs_lock(holder, "x"));
-    actor_begin_lock(asker, s->rt, "x", DIBS_WAIT_FOREVER);
+    actor *asker = actor_locking(s->rt, "x", DIBS_WAIT_FOREVER);
     stage_await_waiting(s, 1);
     faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
     moved_clock_advance(&s->clock, MS(10000)); /* a third of its lease: it asks again */
@@ -117,8 +109,7 @@ TEST_ON(a_thread_that_slept_for_long_has_its_whole_outage_budget, stage *s)
     faults_acquire(&s->faults, DIBS_OK, 0);
     assert_status(DIBS_OK, dibs_unlock(holder, "x"));
     moved_clock_advance(&s->clock, MS(200));
-    assert_status(DIBS_OK, actor_result(asker));
-    assert_status(DIBS_OK, actor_unlock(asker, s->rt, "x"));
+    actor_gets(asker, s->rt, "x");
 }
 
 /* Waiters that have waited for "x" for 10 s, longer than outage_ms. */
@@ -156,8 +147,7 @@ TEST_ON(a_thread_in_line_rides_an_outage_out, stage *s)
     faults_acquire(&s->faults, DIBS_OK, 0);
     moved_clock_advance(&s->clock, MS(200));
     for (size_t i = 0; i < CROWD; i++) {
-        assert_status(DIBS_OK, actor_result(waiters[i]));
-        assert_status(DIBS_OK, actor_unlock(waiters[i], s->rt, "x"));
+        actor_gets(waiters[i], s->rt, "x");
         actor_end(waiters[i]);
     }
 }
@@ -240,11 +230,9 @@ static void meet_a_rival(stage *s, size_t waiting)
 
 static actor *asker_without_replicas(stage *s, int64_t wait_ms)
 {
-    actor *asker = actor_start();
-
     stage_open(s, 0);
     faults_set(&s->faults, &s->faults.too_few_replicas, true);
-    actor_begin_lock(asker, s->rt, "x", wait_ms);
+    actor *asker = actor_locking(s->rt, "x", wait_ms);
     stage_await_waiting(s, 1);
     return asker;
 }
@@ -284,8 +272,7 @@ TEST_ON(grants_without_replicas_are_forgotten, stage *s)
     assert_true(actor_busy(asker));
     faults_acquire(&s->faults, DIBS_OK, 0);
     moved_clock_advance(&s->clock, MS(1000));
-    assert_status(DIBS_OK, actor_result(asker));
-    assert_status(DIBS_OK, actor_unlock(asker, s->rt, "x"));
+    actor_gets(asker, s->rt, "x");
 }
 
 struct told {

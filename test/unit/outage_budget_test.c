@@ -8,11 +8,9 @@
 
 TEST_ON(an_outage_is_ridden_out_until_the_store_answers, stage *s)
 {
-    actor *other = actor_start();
-
     stage_open(s, LEASE);
     faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
-    actor_begin_lock(other, s->rt, "a", FOREVER);
+    actor *other = actor_locking(s->rt, "a", FOREVER);
     for (int i = 0; i < 16; i++) {
         stage_await_waiting(s, 1);
         moved_clock_advance(&s->clock, MS(200));
@@ -21,8 +19,7 @@ TEST_ON(an_outage_is_ridden_out_until_the_store_answers, stage *s)
     stage_await_waiting(s, 1); /* else the ask that is under way might be answered */
     faults_acquire(&s->faults, DIBS_OK, 0);
     moved_clock_advance(&s->clock, MS(200));
-    assert_status(DIBS_OK, actor_result(other));
-    assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
+    actor_gets(other, s->rt, "a");
 }
 
 struct ride {
@@ -77,21 +74,18 @@ TEST_ON(an_outage_is_ridden_out_for_outage_ms, stage *s)
         int64_t time = ride(s, other, 1);
         assert_status(DIBS_UNAVAILABLE, actor_result(other));
         assert_that(time >= MS(cases[i].least) && time <= MS(cases[i].most), "%ld ns", (long)time);
-        dibs_close(s->rt);
-        s->rt = NULL;
+        close_runtime(&s->rt);
     }
 }
 
 /* Each ask goes out under a new token. State that the store resets with a retired token is not taken for a suspend. */
 TEST_ON(an_outage_that_spends_every_token_lasts_no_longer, stage *s)
 {
-    actor *other = actor_start();
-
     s->settings.outage_ms = 1000;
     stage_open(s, LEASE);
     faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
     faults_set(&s->faults, &s->faults.spends, true);
-    actor_begin_lock(other, s->rt, "a", FOREVER);
+    actor *other = actor_locking(s->rt, "a", FOREVER);
     stage_await_waiting(s, 1);
     int64_t time = ride(s, other, 1);
     assert_status(DIBS_UNAVAILABLE, actor_result(other));
@@ -100,12 +94,10 @@ TEST_ON(an_outage_that_spends_every_token_lasts_no_longer, stage *s)
 
 TEST_ON(an_outage_counts_from_the_stores_last_reply, stage *s)
 {
-    actor *other = actor_start();
-
     s->settings.outage_ms = 1000;
     stage_open(s, LEASE);
     faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
-    actor_begin_lock(other, s->rt, "a", FOREVER);
+    actor *other = actor_locking(s->rt, "a", FOREVER);
     for (int i = 0; i < 20; i++) {
         stage_await_waiting(s, 1);
         moved_clock_advance(&s->clock, MS(500));
@@ -182,8 +174,7 @@ TEST_ON(a_later_waiter_has_outage_budget_left, stage *s)
     stage_await_waiting(s, 1);
     faults_acquire(&s->faults, DIBS_OK, 0);
     moved_clock_advance(&s->clock, MS(200));
-    assert_status(DIBS_OK, actor_result(late));
-    assert_status(DIBS_OK, actor_unlock(late, s->rt, "a"));
+    actor_gets(late, s->rt, "a");
 }
 
 /* The asker gets an error that waiting cannot mend at once; the next thread asks for itself. */
@@ -200,36 +191,30 @@ TEST_ON(a_refusal_is_reported_at_once, stage *s)
         faults_await_blocked(&s->faults);
         faults_unblock_acquires(&s->faults);
         assert_status(refusals[i], actor_result(other));
-        assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-        assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+        lock_and_release(s->rt, "a", DIBS_WAIT_FOREVER);
     }
 }
 
 TEST_ON(a_grant_that_comes_after_its_lease_is_refused, stage *s)
 {
-    dibs_owner owner;
-
     stage_open(s, LEASE);
     faults_set(&s->faults, &s->faults.late_proof, true);
     assert_status(DIBS_UNAVAILABLE, dibs_trylock(s->rt, "a"));
     assert_status(DIBS_NOT_HELD, dibs_check(s->rt, "a"));
-    assert_status(DIBS_OK, dibs_query(s->rt, "a", &owner));
+    dibs_owner owner = owner_of(s->rt, "a");
     assert_false(owner.held);
     assert_int_equal(stats_of(s->rt).leases, 0);
 }
 
 TEST_ON(an_acquire_without_an_answer_leaves_nothing_behind, stage *s)
 {
-    dibs_owner owner;
-
     stage_open(s, LEASE);
     faults_set(&s->faults, &s->faults.unanswered, true);
     assert_status(DIBS_UNAVAILABLE, dibs_trylock(s->rt, "a"));
-    assert_status(DIBS_OK, dibs_query(s->rt, "a", &owner));
+    dibs_owner owner = owner_of(s->rt, "a");
     assert_false(owner.held);
     faults_set(&s->faults, &s->faults.unanswered, false);
-    assert_status(DIBS_OK, dibs_trylock(s->rt, "a"));
-    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    lock_and_release(s->rt, "a", 0);
 }
 
 TESTS(stage_setup, stage_teardown)

@@ -238,8 +238,7 @@ TEST_ON(each_group_has_a_label_of_its_own, stage *s)
             lock_once(s, name, 1);
         }
         expect_groups(s->rt, groups, count);
-        dibs_close(s->rt);
-        s->rt = NULL;
+        close_runtime(&s->rt);
     }
 }
 

@@ -34,8 +34,7 @@ TEST_WITH(a_renewal_comes_exactly_at_its_time, stage_setup, stage_teardown, stag
             assert_status(DIBS_OK, dibs_check(s->rt, "a"));
         }
         assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
-        dibs_close(s->rt);
-        s->rt = NULL;
+        close_runtime(&s->rt);
     }
 }
 
@@ -67,8 +66,7 @@ TEST_ON(a_nested_acquire_with_a_shorter_lease_shortens_nothing, stage *s)
 
 TEST_ON(nothing_is_renewed_after_the_unlock, stage *s)
 {
-    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    lock_and_release(s->rt, "a", DIBS_WAIT_FOREVER);
     assert_int_equal(stats_of(s->rt).leases, 0);
     stage_advance(s, MS(LEASE) * 3);
     assert_int_equal(renewals(s), 0);
@@ -203,8 +201,7 @@ TEST_ON(after_hours_of_suspend_everything_is_lost_and_nothing_renewed, stage *s)
     assert_status(DIBS_LOST, dibs_check(s->rt, "many-0"));
     assert_status(DIBS_LOST, dibs_check(s->rt, "many-299"));
     assert_status(DIBS_LOST, dibs_unlock_all(s->rt));
-    assert_status(DIBS_OK, dibs_trylock(s->rt, "many-0"));
-    assert_status(DIBS_OK, dibs_unlock(s->rt, "many-0"));
+    lock_and_release(s->rt, "many-0", 0);
 }
 
 TESTS(stage_setup_open, stage_teardown)

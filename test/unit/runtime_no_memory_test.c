@@ -140,7 +140,6 @@ static bool hand_over_with(long nth)
     const dibs_config config = {.urls = urls, .url_count = 1, .handoff_ms = DIBS_NO_HANDOFF};
     struct hand_over h = {.fail_at = nth};
     actor *holder = actor_start(), *next = actor_start();
-    dibs_owner owner;
 
     assert_status(DIBS_OK, dibs_open(&h.rt, &config));
     actor_begin(holder, unlock_for_another, &h);
@@ -152,7 +151,7 @@ static bool hand_over_with(long nth)
     assert_status(DIBS_OK, h.unlock);
     assert_status(DIBS_OK, actor_unlock(next, h.rt, "a"));
     actor_end(next);
-    assert_status(DIBS_OK, dibs_query(h.rt, "a", &owner));
+    dibs_owner owner = owner_of(h.rt, "a");
     assert_false(owner.held || owner.waiters > 0);
     dibs_close(h.rt);
     return h.failed;

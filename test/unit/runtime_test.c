@@ -156,12 +156,11 @@ TEST_WITH(a_child_may_close_a_runtime_that_its_parent_uses, NULL, NULL, void *no
     const dibs_config config = {.urls = &url, .url_count = 1};
     dibs_runtime *rt, *closed;
     dibs_owner owner;
-    actor *waiter = actor_start();
 
     assert_status(DIBS_OK, dibs_open(&rt, &config));
     assert_status(DIBS_OK, dibs_open(&closed, &config));
     assert_status(DIBS_OK, dibs_lock(rt, "a"));
-    actor_begin_lock(waiter, rt, "a", DIBS_WAIT_FOREVER);
+    actor *waiter = actor_locking(rt, "a", DIBS_WAIT_FOREVER);
     actor_await_asleep(waiter);
     dibs_close(closed);
     pid_t pid = fork();
@@ -247,11 +246,9 @@ TEST_ON(shutdown_ends_all_waits_and_nothing_else, stage *s)
 
 TEST_ON(a_grant_in_flight_at_the_shutdown_is_kept_or_closed, stage *s)
 {
-    actor *asker = actor_start();
-
     stage_open(s, LEASE);
     faults_block_acquires(&s->faults);
-    actor_begin_lock(asker, s->rt, "a", DIBS_WAIT_FOREVER);
+    actor *asker = actor_locking(s->rt, "a", DIBS_WAIT_FOREVER);
     faults_await_blocked(&s->faults);
     dibs_shutdown(s->rt);
     faults_unblock_acquires(&s->faults);
@@ -273,8 +270,7 @@ TEST_ON(locks_released_by_close_are_lost, stage *s)
     struct dibs__lease *lease = dibs__holds_find(s->rt->serial, "a", 1)->lease;
     dibs__lease_ref(lease);
     assert_false(dibs__lease_is_lost(lease, moved_clock_now(&s->clock)));
-    dibs_close(s->rt);
-    s->rt = NULL;
+    close_runtime(&s->rt);
     assert_true(dibs__lease_is_lost(lease, moved_clock_now(&s->clock)));
     dibs__lease_unref(lease);
 }
@@ -292,8 +288,7 @@ TEST_ON(closing_releases_what_other_threads_hold, stage *s)
     assert_status(DIBS_OK, actor_lock(holder, second, "c", 0));
     actor_begin_lock(waiter, s->rt, "a", DIBS_WAIT_FOREVER);
     stage_await_waiting(s, 1);
-    dibs_close(s->rt);
-    s->rt = NULL;
+    close_runtime(&s->rt);
     assert_status(DIBS_CLOSED, actor_result(waiter));
     assert_status(DIBS_OK, dibs_trylock(second, "a"));
     assert_status(DIBS_OK, dibs_trylock(second, "b"));
@@ -308,8 +303,7 @@ TEST_ON(a_new_runtime_is_not_the_old_one, stage *s)
         stage_open(s, LEASE);
         assert_status(DIBS_NOT_HELD, dibs_check(s->rt, "a"));
         assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-        dibs_close(s->rt);
-        s->rt = NULL;
+        close_runtime(&s->rt);
     }
 }
 
@@ -385,8 +379,7 @@ TEST_ON(a_lease_is_lost_before_the_close_lets_the_store_delete_its_key, stage *s
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     checked_runtime = s->rt;
     checked_meanwhile = DIBS_OK;
-    dibs_close(s->rt);
-    s->rt = NULL;
+    close_runtime(&s->rt);
     assert_status(DIBS_LOST, checked_meanwhile);
 }
 
@@ -501,8 +494,7 @@ TEST_ON(a_thread_that_ends_gives_up_its_locks, stage *s)
         assert_status(DIBS_OK, actor_unlock(waiter, s->rt, "a"));
         actor_end(waiter);
     }
-    dibs_close(s->rt);
-    s->rt = NULL;
+    close_runtime(&s->rt);
     assert_int_equal(events_count(&s->events, DIBS_EVENT_ORPHANED, "a"), 3);
     assert_int_equal(events_count(&s->events, DIBS_EVENT_LOST, NULL), 0);
 }

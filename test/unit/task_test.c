@@ -30,8 +30,7 @@ TEST_ON(two_tasks_exclude_each_other_also_on_one_thread, stage *s)
     assert_status(DIBS_OK, dibs_task_enter(one));
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
     assert_status(DIBS_OK, dibs_task_leave(one));
-    assert_status(DIBS_OK, dibs_trylock(s->rt, "a"));
-    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    lock_and_release(s->rt, "a", 0);
 }
 
 TEST_ON(a_task_moves_from_thread_to_thread_with_its_holds, stage *s)
@@ -240,15 +239,12 @@ TEST_ON(a_cancelled_task_keeps_what_it_holds_and_acquires_no_more, stage *s)
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
     assert_status(DIBS_CANCELLED, dibs_trylock(s->rt, "a"));
     assert_status(DIBS_OK, dibs_task_leave(task));
-    assert_status(DIBS_OK, dibs_trylock(s->rt, "b"));
-    assert_status(DIBS_OK, dibs_unlock(s->rt, "b"));
+    lock_and_release(s->rt, "b", 0);
 }
 
 static bool nobody_waits(void *arg)
 {
-    dibs_owner owner;
-
-    assert_status(DIBS_OK, dibs_query(arg, "a", &owner));
+    dibs_owner owner = owner_of(arg, "a");
     return owner.waiters == 0;
 }
 
@@ -289,8 +285,7 @@ TEST_WITH(a_cancel_ends_a_tasks_wait_at_once, stage_setup, stage_teardown, stage
         assert_true(wait_until(nobody_waits, s->rt, LIMIT_MS));
         assert_int_equal(stats_of(s->rt).cancelled, 1);
         assert_status(DIBS_OK, dibs_unlock(at, "a"));
-        assert_status(DIBS_OK, dibs_timedlock(s->rt, "a", LIMIT_MS));
-        assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+        lock_and_release(s->rt, "a", LIMIT_MS);
         actor_end(waiter);
         dibs_task_free(task);
         dibs_close(s->rt);
@@ -386,8 +381,7 @@ TEST_WITH(freeing_a_task_leaves_it_wherever_it_is_nested, stage_setup, stage_tea
             dibs_task_free(tasks[i]);
         }
         assert_status(DIBS_OK, dibs_check(s->rt, "own"));
-        dibs_close(s->rt);
-        s->rt = NULL;
+        close_runtime(&s->rt);
     }
 }
 

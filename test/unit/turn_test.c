@@ -55,17 +55,14 @@ TEST_ON(a_wait_ends_at_its_limit_and_not_before, stage *s)
 
 TEST_ON(an_endless_wait_is_longer_than_a_year, stage *s)
 {
-    actor *other = actor_start();
-
     faults_acquire(&s->faults, DIBS_BUSY, FOR_EVER);
-    actor_begin_lock(other, s->rt, "a", FOREVER);
+    actor *other = actor_locking(s->rt, "a", FOREVER);
     stage_await_waiting(s, 1);
     moved_clock_advance(&s->clock, MS(INT64_C(366) * 86400000));
     stage_await_waiting(s, 1);
     faults_acquire(&s->faults, DIBS_OK, 0);
     moved_clock_advance(&s->clock, MS(1000));
-    assert_status(DIBS_OK, actor_result(other));
-    assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
+    actor_gets(other, s->rt, "a");
 }
 
 /* --------------------------------------------------------------------- order */
@@ -108,8 +105,7 @@ TEST_ON(a_local_waiter_that_gives_up_keeps_the_others_order, stage *s)
     assert_status(DIBS_OK, actor_result(crowd[1]));
     assert_status(DIBS_BUSY, actor_lock(crowd[0], s->rt, "a", 0));
     assert_status(DIBS_OK, actor_unlock(crowd[1], s->rt, "a"));
-    assert_status(DIBS_OK, actor_result(crowd[3]));
-    assert_status(DIBS_OK, actor_unlock(crowd[3], s->rt, "a"));
+    actor_gets(crowd[3], s->rt, "a");
     for (size_t i = 0; i < COUNT; i++)
         actor_end(crowd[i]);
 }
@@ -136,10 +132,8 @@ TEST_ON(one_thread_at_a_time_asks_for_a_name, stage *s)
 
 TEST_ON(other_names_do_not_wait_for_a_turn, stage *s)
 {
-    actor *asker = actor_start();
-
     faults_block_acquires(&s->faults);
-    actor_begin_lock(asker, s->rt, "a", FOREVER);
+    actor *asker = actor_locking(s->rt, "a", FOREVER);
     faults_await_blocked(&s->faults);
     assert_status(DIBS_NOT_HELD, dibs_unlock(s->rt, "b"));
     faults_unblock_acquires(&s->faults);

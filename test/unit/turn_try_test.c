@@ -126,7 +126,6 @@ TEST_ON(single_tries_wait_only_for_the_first_answer, stage *s)
 TEST_ON(a_single_try_ends_after_the_time_of_one_command, stage *s)
 {
     struct asker first, other;
-    dibs_owner owner;
 
     begin_beside_silence(s, &first, FOREVER, NULL, 0);
     moved_clock_advance(&s->clock, MS(400));
@@ -139,7 +138,7 @@ TEST_ON(a_single_try_ends_after_the_time_of_one_command, stage *s)
     assert_non_null(strstr(other.detail, "did not answer within 1000 ms"));
     assert_int_equal(acquires(s), 1);
     assert_int_equal(stats_of(s->rt).busy, 0);
-    assert_status(DIBS_OK, dibs_query(s->rt, "a", &owner));
+    dibs_owner owner = owner_of(s->rt, "a");
     assert_false(owner.held);
     faults_unblock_acquires(&s->faults);
     expect(&first, DIBS_OK);

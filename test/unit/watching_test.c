@@ -319,8 +319,7 @@ TEST_ON(a_runtime_may_close_while_a_look_is_out, stage *s)
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     stage_advance(s, MS(30));
     assert_int_equal(looks(s), 1);
-    dibs_close(s->rt);
-    s->rt = NULL;
+    close_runtime(&s->rt);
 }
 
 /* ------------------------------------------------------------- messages */
@@ -357,8 +356,7 @@ TEST_ON(messages_that_mean_nothing_change_nothing, stage *s)
 {
     hold_watched(s);
     change(s, "of nobody");
-    assert_status(DIBS_OK, dibs_lock(s->rt, "b"));
-    assert_status(DIBS_OK, dibs_unlock(s->rt, "b"));
+    lock_and_release(s->rt, "b", DIBS_WAIT_FOREVER);
     change(s, "b"); /* the lease is released */
     stage_advance(s, MS(50));
     assert_int_equal(renewals(s), 0);
