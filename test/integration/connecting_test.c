@@ -205,11 +205,10 @@ TEST_WITH(a_backlog_that_stays_full_fails_open_in_time, NULL, NULL, void *none)
     server *s = stand_still(&fillers);
     dibs_config config = {.connect_timeout_ms = 300};
     int64_t begin = now_ms();
-    int64_t took;
     dibs_runtime *rt;
 
     assert_status(DIBS_UNAVAILABLE, open_status(s->url, &config, &rt));
-    took = now_ms() - begin;
+    int64_t took = now_ms() - begin;
     assert_that(took >= 300 - 1 && took <= 300 + SLACK_MS, "%" PRId64 " ms", took);
     server_resume(s);
     empty(&fillers);

@@ -217,10 +217,9 @@ TEST(a_fair_ask_may_be_cut_at_any_byte)
 static void unlock_and_cut(scene *s, script_rule rule)
 {
     unsigned fired = script_server_fired(s->net);
-    dibs_status status;
 
     script_server_add(s->net, rule);
-    status = actor_unlock(s->first, s->rt, "cut");
+    dibs_status status = actor_unlock(s->first, s->rt, "cut");
     await_firing(s, fired);
     assert_true(status == DIBS_OK || status == DIBS_UNAVAILABLE);
     assert_status(DIBS_NOT_HELD, actor_check(s->first, s->rt, "cut"));

@@ -20,11 +20,9 @@ static delays stranded;
 
 static void expect_nothing_left(fixture *f, script_server *net, int64_t ended)
 {
-    int64_t back;
-
     /* The lease would not end before the test does, so it must be released. */
     await_nobody(f->rt, "cut");
-    back = script_server_back_at(net);
+    int64_t back = script_server_back_at(net);
     if (back != 0)
         delays_note(&stranded, now_ms() - (back > ended ? back : ended), PROMISED_MS);
 }
@@ -55,11 +53,10 @@ static void check_after_acquire(fixture *f, dibs_runtime *rt, script_server *net
 
 static void cut_acquire(fixture *f, dibs_runtime *rt, script_server *net, script_rule rule)
 {
-    dibs_status status;
     unsigned fired = script_server_fired(net);
 
     script_server_add(net, rule);
-    status = dibs_trylock(rt, "cut");
+    dibs_status status = dibs_trylock(rt, "cut");
     script_server_await_fired(net, fired); /* where its thread was stopped, later than the call ended */
     script_server_clear(net);
     check_after_acquire(f, rt, net, status);
@@ -67,15 +64,13 @@ static void cut_acquire(fixture *f, dibs_runtime *rt, script_server *net, script
 
 static void cut_release(fixture *f, dibs_runtime *rt, script_server *net, script_rule rule)
 {
-    dibs_status status;
     unsigned fired = script_server_fired(net);
-    int64_t ended;
 
     assert_status(DIBS_OK, dibs_timedlock(rt, "cut", LIMIT_MS));
     rule.match = LOCK; /* on some servers plain commands release it first (rule 71) */
     script_server_add(net, rule);
-    status = dibs_unlock(rt, "cut");
-    ended = now_ms();
+    dibs_status status = dibs_unlock(rt, "cut");
+    int64_t ended = now_ms();
     script_server_await_fired(net, fired);
     script_server_clear(net);
     /* Whether the release was executed or not: never DIBS_LOST, which would mean that another may have been inside. */

@@ -184,14 +184,13 @@ static void break_connections(fixture *f, uint32_t lease_ms)
 TEST_ON(reconnecting_survives_a_lack_of_descriptors, fixture *f)
 {
     dibs_owner owner;
-    int64_t begin;
 
     f->config.outage_ms = 300;
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "kept"));
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     break_connections(f, LONG_LEASE_MS);
-    begin = now_ms();
+    int64_t begin = now_ms();
     for (int i = 0; i < 3; i++) {
         assert_status(DIBS_NO_MEMORY, dibs_trylock(f->rt, "z"));
         assert_that(strstr(dibs_last_error(), "descriptor"), "%s", dibs_last_error());

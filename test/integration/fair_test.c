@@ -90,11 +90,10 @@ TEST_ON(threads_of_processes_are_served_in_order, fixture *f)
 /* However many plain waiters a process has, only one of them waits in the store; the others wait locally. */
 TEST_ON(plain_waiters_of_a_process_are_one_entry, fixture *f)
 {
-    dibs_runtime *holder;
     actor *waiters[MEMBERS];
 
     fixture_open(f, LONG_LEASE_MS);
-    holder = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
+    dibs_runtime *holder = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     assert_status(DIBS_OK, dibs_lock(holder, "x"));
     for (int i = 0; i < MEMBERS; i++) {
         waiters[i] = actor_start();
@@ -122,11 +121,10 @@ TEST_ON(plain_waiters_of_a_process_are_one_entry, fixture *f)
  */
 TEST_ON(nobody_barges_past_the_head_of_a_fair_queue, fixture *f)
 {
-    dibs_runtime *second;
     actor *waiter = actor_start();
 
     fixture_open(f, LONG_LEASE_MS);
-    second = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
+    dibs_runtime *second = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     for (int i = 0; i < 20; i++) {
         dibs_runtime *of_waiter = i % 2 ? f->rt : second;
 
@@ -170,11 +168,10 @@ TEST_ON(a_plain_waiter_queues_behind_a_fair_one, fixture *f)
 TEST_ON(nobody_barges_past_the_head_when_a_lease_ends, fixture *f)
 {
     static const dibs_lock_options fixed = {.flags = DIBS_FIXED_LEASE, .lease_ms = SAFE_LEASE_MS};
-    process *agent;
     dibs_status status;
 
     fixture_open(f, LONG_LEASE_MS);
-    agent = agent_start(f->server->url, LONG_LEASE_MS);
+    process *agent = agent_start(f->server->url, LONG_LEASE_MS);
     for (int i = 0; i < 2; i++) {
         assert_status(DIBS_OK, dibs_lock_with(f->rt, "x", LIMIT_MS, &fixed));
         agent_begin_fair(agent, "x", DIBS_WAIT_FOREVER);

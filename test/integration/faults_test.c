@@ -219,12 +219,11 @@ TEST_WITH(the_documented_rights_suffice, NULL, NULL, void *none)
 
 TEST_ON(revoked_rights_are_reported, fixture *f)
 {
-    dibs_runtime *rt;
     char url[200];
 
     server_do(f->server, "ACL SETUSER w on >pw ~* &* +@all");
     snprintf(url, sizeof url, "unix://w:pw@%s", f->server->socket_path);
-    rt = test_runtime(open_url(url, NULL));
+    dibs_runtime *rt = test_runtime(open_url(url, NULL));
     assert_status(DIBS_OK, dibs_lock(rt, "x"));
     server_do(f->server, "ACL SETUSER w -@scripting -@write");
     assert_status(DIBS_DENIED, dibs_lock(rt, "y"));
@@ -237,12 +236,10 @@ TEST_ON(revoked_rights_are_reported, fixture *f)
 
 TEST_ON(an_acquire_on_a_full_server_fails_at_once, fixture *f)
 {
-    int64_t begin;
-
     fixture_open(f, SAFE_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "held"));
     server_do(f->server, "CONFIG SET maxmemory 1");
-    begin = now_ms();
+    int64_t begin = now_ms();
     assert_status(DIBS_STORE_ERROR, dibs_trylock(f->rt, "x"));
     assert_that(strstr(dibs_last_error(), "OOM"), "%s", dibs_last_error());
     assert_status(DIBS_STORE_ERROR, dibs_lock(f->rt, "x"));

@@ -17,10 +17,8 @@ static void check_range(uint64_t fence)
 /* Locks and unlocks, and returns the new fence, which must be larger than the last one. */
 static uint64_t next_fence(dibs_runtime *rt, const char *name, uint64_t last)
 {
-    uint64_t fence;
-
     assert_status(DIBS_OK, dibs_timedlock(rt, name, LIMIT_MS));
-    fence = fence_of(rt, name);
+    uint64_t fence = fence_of(rt, name);
     check_range(fence);
     assert_that(fence > last, "%llu after %llu", (unsigned long long)fence, (unsigned long long)last);
     assert_status(DIBS_OK, dibs_unlock(rt, name));
@@ -64,13 +62,11 @@ TEST_ON(a_fence_rises_through_a_restart_without_persistence, fixture *f)
 
 TEST_ON(a_fence_rises_across_runtimes_and_processes, fixture *f)
 {
-    process *agent;
-    dibs_runtime *second;
     uint64_t fence = 0;
 
     fixture_open(f, 0);
-    second = test_runtime(open_runtime(f->server, 0));
-    agent = agent_start(f->server->url, 0);
+    dibs_runtime *second = test_runtime(open_runtime(f->server, 0));
+    process *agent = agent_start(f->server->url, 0);
     for (int i = 0; i < 30; i++) {
         uint64_t its;
 
@@ -90,11 +86,10 @@ TEST_ON(a_fence_rises_with_grants_to_waiters, fixture *f)
 {
     enum { AGENTS = 4 };
     process *agents[AGENTS];
-    uint64_t last;
 
     fixture_open(f, 0);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    last = fence_of(f->rt, "x");
+    uint64_t last = fence_of(f->rt, "x");
     for (int i = 0; i < AGENTS; i++) {
         agents[i] = agent_start(f->server->url, 0);
         agent_begin_lock(agents[i], "x", LIMIT_MS);
@@ -186,11 +181,10 @@ TEST_ON(query_shows_the_holders_fence, fixture *f)
 /* The key of the fence expires, and outlives the lock by an hour. */
 TEST_ON(the_key_of_a_fence_expires_an_hour_after_the_lock, fixture *f)
 {
-    redisReply *keys;
-
     fixture_open(f, 1000);
     next_fence(f->rt, "x", 0);
-    keys = server_command(f->server, "KEYS dibs:fence:*"); /* tracking may have begun, whose probe lives for 100 ms */
+    redisReply *keys =
+        server_command(f->server, "KEYS dibs:fence:*"); /* tracking may have begun, whose probe lives for 100 ms */
     assert_true(keys->elements >= 1);
     for (size_t i = 0; i < keys->elements; i++) {
         long long left = server_integer(f->server, "PTTL %s", keys->element[i]->str);

@@ -118,13 +118,10 @@ static void child_looks_at_its_sockets(dibs_runtime *rt)
 
 TEST_ON(a_child_has_none_of_its_parents_sockets, fixture *f)
 {
-    dibs_runtime *holder;
-    struct sockets before;
-
     server_do(f->server, "PING");
-    holder = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
+    dibs_runtime *holder = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     assert_status(DIBS_OK, dibs_lock(holder, "x"));
-    before = open_sockets();
+    struct sockets before = open_sockets();
     f->config.renew_ms = 20;
     f->config.command_timeout_ms = LIMIT_MS; /* no call fails because the machine stalls */
     fixture_open(f, LONG_LEASE_MS);
@@ -359,11 +356,9 @@ static void child_asks(dibs_runtime *rt)
 TEST_ON(a_fork_while_the_scheduler_writes_loses_no_byte, fixture *f)
 {
     static child_function *const kinds[] = {child_looks_only, child_closes_at_once, child_does_nothing, child_asks};
-    struct sockets before;
-    dibs_stats stats;
 
     server_do(f->server, "PING");
-    before = open_sockets();
+    struct sockets before = open_sockets();
     f->config.renew_ms = 200;
     f->config.connect_timeout_ms = f->config.command_timeout_ms = LIMIT_MS;
     fixture_open_connected(f, LONG_LEASE_MS); /* a renewal that is due before that fails for want of a connection */
@@ -379,7 +374,7 @@ TEST_ON(a_fork_while_the_scheduler_writes_loses_no_byte, fixture *f)
         run_child(kinds[i], f->rt);
     atomic_store(&amid_a_command, false);
     await_renewals(f->rt, (uint64_t)2 * LONG_NAMES);
-    stats = stats_of(f->rt);
+    dibs_stats stats = stats_of(f->rt);
     assert_int_equal(stats.lost + stats.renew_failed, failed);
     assert_int_equal(stats.reconnects + stats.store_errors, 0);
     for (int i = 0; i < LONG_NAMES; i++)
@@ -452,14 +447,12 @@ TEST_ON(a_fork_in_a_crowd_loses_no_grant, fixture *f)
     atomic_int inside = 0, wrong = 0;
     struct load loads[CROWD];
     actor *actors[CROWD];
-    dibs_runtime *second;
-    dibs_stats stats;
 
     f->config.renew_ms = 5;
     f->config.command_timeout_ms = LIMIT_MS;  /* no reconnect because the machine stalls */
     fixture_open_connected(f, LONG_LEASE_MS); /* a renewal that is due before that fails for want of a connection */
     uint64_t failed = stats_of(f->rt).renew_failed;
-    second = open_runtime(f->server, LONG_LEASE_MS);
+    dibs_runtime *second = open_runtime(f->server, LONG_LEASE_MS);
     for (int i = 0; i < KEPT; i++) {
         char name[16];
 
@@ -479,7 +472,7 @@ TEST_ON(a_fork_in_a_crowd_loses_no_grant, fixture *f)
     for (int i = 0; i < CROWD; i++)
         actor_end(actors[i]);
     assert_int_equal(atomic_load(&wrong), 0);
-    stats = stats_of(f->rt);
+    dibs_stats stats = stats_of(f->rt);
     assert_that(each_way, "%d were handed over, %d granted, %d renewed", (int)stats.handed_off, (int)stats.granted,
                 (int)stats.renewed);
     assert_int_equal(stats.reconnects, 0);
@@ -509,7 +502,6 @@ static void usual_descriptors(char *out, size_t size)
 TEST_ON(exec_drops_the_descriptors_and_the_waiters_place, fixture *f)
 {
     process *team = process_start((const char *const[]){program_path("team"), NULL});
-    queue_entry entry;
     char usual[32];
 
     usual_descriptors(usual, sizeof usual);
@@ -519,7 +511,7 @@ TEST_ON(exec_drops_the_descriptors_and_the_waiters_place, fixture *f)
     assert_string_equal(process_ask(team, "lock 0 x 0 0"), "0 DIBS_OK ");
     process_write(team, "lock 1 y -1 0");
     queue_await(f->server, "y", 1);
-    entry = queue_at(f->server, "y", 0);
+    queue_entry entry = queue_at(f->server, "y", 0);
     queue_await_listening(f->server, entry.channel);
     assert_string_equal(process_ask(team, "exec %s", program_path("descriptors")), usual);
     queue_await_no_listener(f->server, entry.channel);

@@ -214,12 +214,12 @@ TEST(longer_holds_cost_few_commands)
 TEST_ON(processes_that_hand_over_take_turns, fixture *f)
 {
     static hammer here, there;
-    dibs_runtime *second;
     process *agent = agent_start(f->server->url, LONG_LEASE_MS);
 
     f->config.command_timeout_ms = LIMIT_MS; /* no call fails because the machine stalls */
     fixture_open(f, LONG_LEASE_MS);
-    second = open_url(f->server->url, &(dibs_config){.lease_ms = LONG_LEASE_MS, .command_timeout_ms = LIMIT_MS});
+    dibs_runtime *second =
+        open_url(f->server->url, &(dibs_config){.lease_ms = LONG_LEASE_MS, .command_timeout_ms = LIMIT_MS});
     hammer_start(&here, f->rt);
     hammer_start(&there, second);
     for (int i = 0; i < 20; i++) {

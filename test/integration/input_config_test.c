@@ -69,11 +69,10 @@ static bool config_is_right(const fixture *f, const struct config_case *c)
 {
     dibs_config config = c->config;
     dibs_runtime *rt = (dibs_runtime *)(uintptr_t)1;
-    dibs_status status;
 
     config.urls = f->urls;
     config.url_count = 1;
-    status = dibs_open(&rt, &config);
+    dibs_status status = dibs_open(&rt, &config);
     if (status != (c->word ? DIBS_INVALID : DIBS_OK))
         return row_fails(c->what, dibs_status_name(status));
     if (!c->word) {

@@ -115,13 +115,12 @@ TEST_ON(odd_names_are_names_like_any, fixture *f)
     const char *names[ODD_NAMES + 1];
     actor *waiters[ODD_NAMES + 1];
     char longest[DIBS_NAME_MAX + 1];
-    dibs_runtime *second;
 
     fill(longest, DIBS_NAME_MAX);
     memcpy(names, odd_names, sizeof odd_names);
     names[ODD_NAMES] = longest;
     fixture_open(f, LONG_LEASE_MS);
-    second = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
+    dibs_runtime *second = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     for (size_t i = 0; i <= ODD_NAMES; i++) {
         assert_status(DIBS_OK, dibs_trylock(f->rt, names[i]));
         check_key(f, names[i]);
@@ -200,11 +199,10 @@ TEST_ON(leases_have_a_range, fixture *f)
 TEST_ON(waits_have_a_range, fixture *f)
 {
     static const int64_t bad[] = {-2, -1000, INT64_MIN};
-    dibs_runtime *second;
     long long asks;
 
     fixture_open(f, LONG_LEASE_MS);
-    second = test_runtime(open_runtime(f->server, 0));
+    dibs_runtime *second = test_runtime(open_runtime(f->server, 0));
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_status(DIBS_INVALID, dibs_timedlock(f->rt, "x", bad[i]));
     assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", INT64_MAX));

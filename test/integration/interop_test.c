@@ -221,10 +221,8 @@ TEST_ON(query_shows_foreign_holders, fixture *f)
 
 TEST_ON(force_unlock_ends_only_the_token_it_names, fixture *f)
 {
-    dibs_runtime *second;
-
     fixture_open(f, LONG_LEASE_MS);
-    second = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
+    dibs_runtime *second = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     assert_status(DIBS_OK, dibs_force_unlock(f->rt, "x", NULL));
     assert_status(DIBS_OK, dibs_force_unlock(f->rt, "x", "nobody"));
 
@@ -253,13 +251,10 @@ TEST_ON(force_unlock_ends_only_the_token_it_names, fixture *f)
 
 TEST_ON(a_force_unlocked_holder_learns_by_its_renewal, fixture *f)
 {
-    dibs_runtime *second;
-    uint64_t fence;
-
     fixture_open(f, SAFE_LEASE_MS);
-    second = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
+    dibs_runtime *second = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    fence = fence_of(f->rt, "x");
+    uint64_t fence = fence_of(f->rt, "x");
     assert_status(DIBS_OK, dibs_force_unlock(second, "x", NULL));
     await_lost(f->rt, "x");
     assert_int_equal(events_await(&f->events, DIBS_EVENT_LOST, "x").fence, fence);

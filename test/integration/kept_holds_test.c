@@ -42,10 +42,9 @@ static long number_of(const char *variable, long otherwise)
 static kept_judge *map_judge(const char *path)
 {
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    void *at;
 
     assert_true(fd >= 0 && ftruncate(fd, sizeof(kept_judge)) == 0);
-    at = mmap(NULL, sizeof(kept_judge), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *at = mmap(NULL, sizeof(kept_judge), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     assert_true(at != MAP_FAILED);
     return at;

@@ -19,10 +19,8 @@
 
 TEST_ON(a_recalled_name_goes_to_another_process_at_once, fixture *f)
 {
-    dibs_runtime *other;
-
     open_keeping(f, KEEP_LONG_MS);
-    other = test_runtime(open_runtime(f->server, 0));
+    dibs_runtime *other = test_runtime(open_runtime(f->server, 0));
     keep(f->rt, "x");
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     uint64_t fence = fence_of(f->rt, "x");
@@ -58,11 +56,10 @@ static bool is_used(void *rt)
 TEST_ON(a_single_try_gets_a_kept_name, fixture *f)
 {
     enum { NAMES = 50 };
-    dibs_runtime *other;
     char name[16];
 
     open_keeping(f, KEEP_LONG_MS);
-    other = test_runtime(open_runtime(f->server, 0));
+    dibs_runtime *other = test_runtime(open_runtime(f->server, 0));
     for (int i = 0; i < NAMES; i++) {
         snprintf(name, sizeof name, "x%d", i);
         keep(f->rt, name);
@@ -80,12 +77,11 @@ TEST_ON(a_recall_arrives_though_no_thread_listens, fixture *f)
 {
     enum { ROUNDS = 10 }; /* a busy machine may be late, but not each time */
     int64_t best = INT64_MAX;
-    dibs_runtime *other;
     actor *a = actor_start();
     char name[16];
 
     open_keeping(f, KEEP_LONG_MS);
-    other = test_runtime(open_runtime(f->server, 0));
+    dibs_runtime *other = test_runtime(open_runtime(f->server, 0));
     for (int i = 0; i < ROUNDS; i++) {
         snprintf(name, sizeof name, "x%d", i);
         keep(f->rt, name);
@@ -106,10 +102,9 @@ TEST_ON(a_recall_arrives_though_no_thread_listens, fixture *f)
 TEST_ON(a_single_try_gets_several_kept_names, fixture *f)
 {
     static const char *const names[] = {"x", "free", "y", "z"};
-    dibs_runtime *other;
 
     open_keeping(f, KEEP_LONG_MS);
-    other = test_runtime(open_runtime(f->server, 0));
+    dibs_runtime *other = test_runtime(open_runtime(f->server, 0));
     keep(f->rt, "x");
     keep(f->rt, "y");
     keep(f->rt, "z");
@@ -181,10 +176,8 @@ static void try_until_told_of_use(dibs_runtime *rt, const char *name)
 
 TEST_ON(a_single_try_of_a_lease_in_use_is_busy, fixture *f)
 {
-    dibs_runtime *other;
-
     open_keeping(f, KEEP_LONG_MS);
-    other = test_runtime(open_runtime(f->server, 0));
+    dibs_runtime *other = test_runtime(open_runtime(f->server, 0));
     keep(f->rt, "x");
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     for (int i = 0; i < 2; i++)
@@ -222,13 +215,12 @@ static bool recall_while_in_use(fixture *f, dibs_runtime *other, actor *a, const
 TEST_ON(a_lease_recalled_while_in_use_is_released, fixture *f)
 {
     enum { ROUNDS = 10 }; /* a busy machine may be slow, but not each time */
-    dibs_runtime *other;
     actor *a = actor_start();
     char name[16];
     bool quick = false;
 
     open_keeping(f, KEEP_LONG_MS);
-    other = test_runtime(open_runtime(f->server, 0));
+    dibs_runtime *other = test_runtime(open_runtime(f->server, 0));
     for (int i = 0; i < ROUNDS && !quick; i++) {
         snprintf(name, sizeof name, "x%d", i);
         quick = recall_while_in_use(f, other, a, name);
@@ -243,10 +235,9 @@ TEST_ON(a_lease_recalled_while_in_use_is_released, fixture *f)
 TEST_ON(a_recall_of_a_lease_in_use_is_answered_once, fixture *f)
 {
     enum { FEW = 20 }; /* a renewal without end made thousands */
-    dibs_runtime *other;
 
     open_keeping(f, KEEP_LONG_MS);
-    other = test_runtime(open_runtime(f->server, 0));
+    dibs_runtime *other = test_runtime(open_runtime(f->server, 0));
     assert_status(DIBS_OK, dibs_lock(f->rt, "y"));
     assert_status(DIBS_TIMEOUT,
                   dibs_timedlock(other, "y", 50)); /* other is subscribed now, and waits in the queue at once */
@@ -308,10 +299,8 @@ static dibs_runtime *open_mute(fixture *f)
  */
 TEST_ON(a_lost_recall_costs_time_and_nothing_else, fixture *f)
 {
-    dibs_runtime *mute;
-
     open_keeping(f, 500);
-    mute = test_runtime(open_mute(f));
+    dibs_runtime *mute = test_runtime(open_mute(f));
     for (int i = 0; i < 5; i++) {
         keep(f->rt, "x");
         int64_t since = now_ms();

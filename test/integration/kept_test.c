@@ -306,10 +306,8 @@ TEST_ON(a_close_gives_all_kept_leases_back, fixture *f)
 /* The note that nobody uses the lock outlives it, unless the keeper took the lease again just before. */
 TEST_ON(dibs_forget_deletes_the_note_of_a_kept_lease, fixture *f)
 {
-    dibs_runtime *other;
-
     open_keeping(f, KEEP_LONG_MS);
-    other = open_runtime(f->server, 0);
+    dibs_runtime *other = open_runtime(f->server, 0);
     keep(f->rt, "x");
     await_shown_kept(other, "x");
     assert_status(DIBS_BUSY, dibs_forget(other, "x"));
@@ -358,10 +356,8 @@ TEST_ON(kept_leases_are_given_back_when_tracking_ends, fixture *f)
 
 TEST_ON(losing_a_kept_lease_is_not_told_as_a_loss, fixture *f)
 {
-    dibs_runtime *other;
-
     open_keeping(f, KEEP_LONG_MS);
-    other = test_runtime(open_runtime(f->server, 0));
+    dibs_runtime *other = test_runtime(open_runtime(f->server, 0));
     keep(f->rt, "x");
     await_shown_kept(f->rt, "x");
     assert_status(DIBS_OK, dibs_force_unlock(other, "x", NULL));

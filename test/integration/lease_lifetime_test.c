@@ -18,13 +18,12 @@ static const dibs_lock_options fixed_second = {.lease_ms = 1000, .flags = DIBS_F
 
 TEST_ON(renewal_keeps_a_lock_for_many_leases, fixture *f)
 {
-    dibs_runtime *second;
     char first[200];
     char token[200];
     int64_t end = now_ms() + 5 * SAFE_LEASE_MS;
 
     fixture_open(f, SAFE_LEASE_MS);
-    second = test_runtime(open_runtime(f->server, 0));
+    dibs_runtime *second = test_runtime(open_runtime(f->server, 0));
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     assert_true(server_string(f->server, first, sizeof first, "GET lock:x"));
     while (now_ms() < end) {
@@ -90,14 +89,13 @@ TEST_ON(many_leases_are_renewed_together, fixture *f)
 TEST_ON(a_fixed_lease_is_lost_before_the_key_is_gone, fixture *f)
 {
     int64_t before = now_ms();
-    int64_t granted;
     bool there = true;
     bool was_held = false;
 
     fixture_open(f, 0);
     before = now_ms();
     assert_status(DIBS_OK, dibs_lock_with(f->rt, "x", 0, &fixed_second));
-    granted = now_ms();
+    int64_t granted = now_ms();
     while (there) {
         int64_t asked = now_ms();
         dibs_status status;
@@ -125,11 +123,10 @@ TEST_ON(a_fixed_lease_is_lost_before_the_key_is_gone, fixture *f)
 /* When another client gets in after the end of the lease, the first holder knows of its loss already. */
 TEST_ON(a_holder_knows_of_its_loss_before_the_next_gets_in, fixture *f)
 {
-    dibs_runtime *second;
     uint64_t fence;
 
     fixture_open(f, 0);
-    second = test_runtime(open_runtime(f->server, 0));
+    dibs_runtime *second = test_runtime(open_runtime(f->server, 0));
     for (int i = 0; i < 5; i++) {
         dibs_lock_options shortly = {.lease_ms = 300, .flags = DIBS_FIXED_LEASE};
         dibs_hold lost;
@@ -154,7 +151,6 @@ TEST_ON(a_holder_knows_of_its_loss_before_the_next_gets_in, fixture *f)
 
 TEST_ON(extend_sets_the_end_of_a_renewed_lease, fixture *f)
 {
-    int64_t end;
     long long left;
 
     fixture_open(f, 60000);
@@ -165,7 +161,7 @@ TEST_ON(extend_sets_the_end_of_a_renewed_lease, fixture *f)
     assert_true(left > 60000 && left <= 120000);
     assert_true(hold_of(f->rt, "x").remaining_ms > 60000);
     assert_status(DIBS_OK, dibs_extend(f->rt, "x", SAFE_LEASE_MS));
-    end = now_ms() + 3 * SAFE_LEASE_MS;
+    int64_t end = now_ms() + 3 * SAFE_LEASE_MS;
     while (now_ms() < end) {
         left = server_integer(f->server, "PTTL lock:x");
         assert_that(left > 0 && left <= SAFE_LEASE_MS, "PTTL %lld", left);
@@ -183,16 +179,14 @@ TEST_ON(extend_sets_the_end_of_a_renewed_lease, fixture *f)
 TEST_ON(extend_prolongs_a_fixed_lease_once, fixture *f)
 {
     dibs_lock_options minute = {.lease_ms = 60000, .flags = DIBS_FIXED_LEASE};
-    uint64_t renewed;
-    int64_t granted;
 
     fixture_open(f, 0);
     assert_status(DIBS_OK, dibs_lock_with(f->rt, "x", 0, &minute));
     assert_status(DIBS_OK, dibs_extend(f->rt, "x", 120000));
     assert_true(server_integer(f->server, "PTTL lock:x") > 60000);
     assert_status(DIBS_OK, dibs_extend(f->rt, "x", 1000));
-    granted = now_ms();
-    renewed = stats_of(f->rt).renewed;
+    int64_t granted = now_ms();
+    uint64_t renewed = stats_of(f->rt).renewed;
     assert_true(server_integer(f->server, "PTTL lock:x") <= 1000);
     await_lost(f->rt, "x");
     assert_true(now_ms() - granted <= LIMIT_MS / 2);
@@ -269,13 +263,12 @@ static const struct accident {
 static void expect_loss(fixture *f, const struct accident *a)
 {
     uint64_t lost = stats_of(f->rt).lost;
-    uint64_t fence;
     dibs_hold hold;
 
     print_message("# %s\n", a->what);
     for (int i = 0; i < 3; i++)
         assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    fence = fence_of(f->rt, "x");
+    uint64_t fence = fence_of(f->rt, "x");
     a->happens(f->server);
     await_lost(f->rt, "x");
     assert_true(stats_of(f->rt).lost == lost + 1);
@@ -326,12 +319,11 @@ TEST_ON(unlock_finds_a_lost_key_by_itself, fixture *f)
 
 TEST_ON(the_loser_does_not_block_the_process, fixture *f)
 {
-    uint64_t fence;
     dibs_hold hold;
 
     fixture_open(f, SAFE_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    fence = fence_of(f->rt, "x");
+    uint64_t fence = fence_of(f->rt, "x");
     actor *other = actor_locking(f->rt, "x", DIBS_WAIT_FOREVER);
     server_do(f->server, "DEL lock:x");
     assert_status(DIBS_OK, actor_result(other));
@@ -352,11 +344,10 @@ TEST_ON(the_loser_does_not_block_the_process, fixture *f)
 
 TEST_ON(a_stopped_holder_knows_of_its_loss_when_it_wakes, fixture *f)
 {
-    process *holder;
     uint64_t fence;
 
     fixture_open(f, 0);
-    holder = agent_start(f->server->url, SAFE_LEASE_MS);
+    process *holder = agent_start(f->server->url, SAFE_LEASE_MS);
     for (int i = 0; i < 3; i++) {
         assert_status(DIBS_OK, agent_lock(holder, "x", LIMIT_MS));
         fence = agent_fence(holder, "x");
@@ -377,7 +368,6 @@ TEST_ON(a_stopped_holder_knows_of_its_loss_when_it_wakes, fixture *f)
 
 TEST_ON(an_unreachable_store_costs_the_lease_at_its_deadline, fixture *f)
 {
-    int64_t stopped;
     int64_t asked;
     dibs_status status;
 
@@ -385,7 +375,7 @@ TEST_ON(an_unreachable_store_costs_the_lease_at_its_deadline, fixture *f)
     fixture_open(f, 2 * SAFE_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     server_pause(f->server);
-    stopped = now_ms();
+    int64_t stopped = now_ms();
     do {
         asked = now_ms();
         status = dibs_check(f->rt, "x");
@@ -409,12 +399,10 @@ TEST_ON(an_unreachable_store_costs_the_lease_at_its_deadline, fixture *f)
 /* redis++ gives a lease up because one renewal timed out. */
 TEST_ON(an_outage_shorter_than_the_lease_costs_nothing, fixture *f)
 {
-    script_server *net;
-    dibs_runtime *rt;
     int64_t end;
 
-    net = script_server_start(&(script_options){.backend = f->server->socket_path});
-    rt = open_url(script_server_url(net), &(dibs_config){.lease_ms = 4 * SAFE_LEASE_MS, .renew_ms = 100});
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    dibs_runtime *rt = open_url(script_server_url(net), &(dibs_config){.lease_ms = 4 * SAFE_LEASE_MS, .renew_ms = 100});
     assert_status(DIBS_OK, dibs_lock(rt, "x"));
     for (int i = 0; i < 3; i++) {
         script_server_set_down(net, true);

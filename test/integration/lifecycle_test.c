@@ -15,13 +15,11 @@
 
 TEST_ON(open_and_close_leave_nothing, fixture *f)
 {
-    struct self before;
-
     /* A first round, for what the C library keeps. */
     fixture_open(f, 0);
     dibs_close(f->rt);
     server_do(f->server, "PING");
-    before = self_now();
+    struct self before = self_now();
     for (int i = 0; i < 200; i++) {
         f->config.on_event = i % 2 ? events_record : NULL;
         fixture_open(f, 0);
@@ -175,10 +173,8 @@ TEST_ON(shutdown_ends_acquires_only, fixture *f)
 
 TEST_ON(two_runtimes_are_two_owners, fixture *f)
 {
-    dibs_runtime *second;
-
     fixture_open(f, 0);
-    second = open_runtime(f->server, 0);
+    dibs_runtime *second = open_runtime(f->server, 0);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     assert_status(DIBS_NOT_HELD, dibs_check(second, "x"));
     assert_status(DIBS_BUSY, dibs_trylock(second, "x"));
@@ -224,10 +220,9 @@ TEST_ON(shutdown_under_load_ends_every_call, fixture *f)
 TEST_ON(statistics_count_each_operation, fixture *f)
 {
     actor *other = actor_start();
-    dibs_stats s;
 
     fixture_open(f, LONG_LEASE_MS);
-    s = stats_of(f->rt);
+    dibs_stats s = stats_of(f->rt);
     assert_int_equal(s.acquired + s.reentered + s.released + s.busy + s.timed_out + s.lost + s.holds + s.leases, 0);
     for (int i = 0; i < 5; i++) {
         assert_status(DIBS_OK, dibs_lock(f->rt, "a"));
@@ -381,7 +376,6 @@ TEST_ON(events_that_do_not_fit_are_counted, fixture *f)
 {
     enum { MANY = 5000 };
     struct callback c;
-    int calls;
 
     init_callback(f, &c, slow_callback);
     f->config.command_timeout_ms = LIMIT_MS; /* no call fails because the machine stalls */
@@ -399,7 +393,7 @@ TEST_ON(events_that_do_not_fit_are_counted, fixture *f)
     atomic_store(&c.go_on, true);
     dibs_unlock_all(f->rt);
     close_runtime(&f->rt);
-    calls = atomic_load(&c.calls);
+    int calls = atomic_load(&c.calls);
     pause_ms(50);
     assert_int_equal(atomic_load(&c.calls), calls); /* none runs after dibs_close */
 }

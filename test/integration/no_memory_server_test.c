@@ -177,7 +177,6 @@ static bool has_begun(void *arg)
 static bool contend(fixture *f, dibs_runtime *holder, long nth)
 {
     struct waiter waiters[WAITERS];
-    bool failed;
 
     assert_status(DIBS_OK, dibs_timedlock(holder, "x", LIMIT_MS));
     for (int i = 0; i < WAITERS; i++)
@@ -192,7 +191,7 @@ static bool contend(fixture *f, dibs_runtime *holder, long nth)
     assert_true(is_good(dibs_unlock(holder, "x")));
     for (int i = 0; i < WAITERS; i++)
         actor_finish(waiters[i].actor);
-    failed = has_failed();
+    bool failed = has_failed();
     for (int i = 0; i < WAITERS; i++) {
         actor_end(waiters[i].actor);
         assert_that(is_good(waiters[i].locked) && is_good(waiters[i].unlocked), "allocation %ld: waiter %d: %s, %s",
@@ -282,18 +281,15 @@ TEST_ON(opening_and_closing_a_thousand_times_leaves_nothing, fixture *f)
     enum { WARM = 60, TIMES = 1000 };
     dibs_runtime *holder = open_runtime(f->server, LONG_LEASE_MS);
     actor *waiter = actor_start();
-    struct self before;
-    long allocations;
-    long kb;
 
     assert_status(DIBS_OK, dibs_lock(holder, "x"));
     await_tracked(f->server, holder, 1); /* which begins only with a lock that is held for a while, and keeps memory */
     assert_status(DIBS_OK, dibs_unlock(holder, "x"));
     for (int i = 0; i < WARM; i++)
         open_and_close(f, holder, waiter, i);
-    before = self_now();
-    allocations = atomic_load(&living);
-    kb = resident_kb();
+    struct self before = self_now();
+    long allocations = atomic_load(&living);
+    long kb = resident_kb();
     for (int i = 0; i < TIMES; i++)
         open_and_close(f, holder, waiter, i);
     self_assert_as(before);

@@ -77,16 +77,13 @@ TEST_ON(two_tries_at_a_silent_server_are_both_unavailable, fixture *f)
 
 TEST_ON(an_outage_that_lasts_ends_the_wait, fixture *f)
 {
-    int64_t heard;
-    int64_t took;
-
     f->config.outage_ms = 1500;
     fixture_open(f, 0);
-    heard = now_ms();
+    int64_t heard = now_ms();
     lock_and_release(f->rt, "x", DIBS_WAIT_FOREVER);
     server_kill(f->server);
     assert_status(DIBS_UNAVAILABLE, dibs_lock(f->rt, "x"));
-    took = now_ms() - heard;
+    int64_t took = now_ms() - heard;
     assert_that(took >= 1500 - 1, "%" PRId64 " ms", took);
     assert_that(took <= 1500 + 2000 + SLACK_MS, "%" PRId64 " ms", took);
     assert_status(DIBS_NOT_HELD, dibs_check(f->rt, "x"));
@@ -129,14 +126,12 @@ TEST_ON(one_try_in_an_outage_is_bounded, fixture *f)
 
 TEST_ON(closing_in_an_outage_is_bounded, fixture *f)
 {
-    int64_t begin;
-
     f->config.command_timeout_ms = 300;
     f->config.connect_timeout_ms = 300;
     fixture_open(f, 1000);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     server_pause(f->server);
-    begin = now_ms();
+    int64_t begin = now_ms();
     close_runtime(&f->rt);
     assert_true(now_ms() - begin <= 600 + SLACK_MS);
     server_resume(f->server);
@@ -145,18 +140,15 @@ TEST_ON(closing_in_an_outage_is_bounded, fixture *f)
 
 TEST_ON(an_outage_tells_down_and_up, fixture *f)
 {
-    recorded_event down;
-    recorded_event up;
-
     fixture_open(f, 3 * SAFE_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     server_kill(f->server);
-    down = events_await(&f->events, DIBS_EVENT_STORE_DOWN, NULL);
+    recorded_event down = events_await(&f->events, DIBS_EVENT_STORE_DOWN, NULL);
     assert_string_equal(down.name, "");
     assert_true(down.detail[0] && !strstr(down.detail, "answers again"));
     assert_int_equal(down.fence, 0);
     server_restart(f->server);
-    up = events_await(&f->events, DIBS_EVENT_STORE_UP, NULL);
+    recorded_event up = events_await(&f->events, DIBS_EVENT_STORE_UP, NULL);
     assert_string_equal(up.name, "");
     assert_that(strstr(up.detail, " answers again"), "%s", up.detail);
     assert_true(events_find(&f->events, DIBS_EVENT_STORE_DOWN, NULL) <
@@ -237,11 +229,10 @@ TEST_ON(killed_connections_are_made_again, fixture *f)
 TEST_ON(open_fails_where_the_server_has_no_room_for_clients, fixture *f)
 {
     dibs_runtime *rt;
-    dibs_status status;
 
     fixture_open(f, LONG_LEASE_MS);
     server_do(f->server, "CONFIG SET maxclients 1");
-    status = open_status(f->server->url, NULL, &rt);
+    dibs_status status = open_status(f->server->url, NULL, &rt);
     assert_true(status == DIBS_UNAVAILABLE || status == DIBS_STORE_ERROR);
     assert_null(rt);
     expect_works(f, f->rt, "x");

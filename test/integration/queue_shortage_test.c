@@ -64,11 +64,10 @@ TEST(a_release_without_the_right_to_publish_grants_to_nobody)
 {
     scene c = set_scene(state);
     redisContext *weak = redisConnectUnix(c.s->socket_path);
-    redisReply *reply;
 
     server_do(c.s, "ACL SETUSER weak on >pw ~* resetchannels +@all");
     freeReplyObject(redisCommand(weak, "AUTH weak pw"));
-    reply = redisCommand(weak, "EVAL %s 3 " KEYS " holder", dibs__scripts[DIBS__SCRIPT_release].text);
+    redisReply *reply = redisCommand(weak, "EVAL %s 3 " KEYS " holder", dibs__scripts[DIBS__SCRIPT_release].text);
     assert_int_equal(reply->integer, 1);
     freeReplyObject(reply);
     redisFree(weak);

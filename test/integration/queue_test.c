@@ -15,11 +15,10 @@ static answer requeue(server *s, const char *token, const char *next, const char
 {
     redisReply *reply = server_command(s, "EVAL %s 3 " KEYS " %s %s %s " LEASE " %s 0",
                                        dibs__scripts[DIBS__SCRIPT_requeue].text, token, next, number, channel);
-    answer result;
 
     assert_int_equal(reply->elements, 2);
     *released = field(reply, 0);
-    result = read_answer(reply->element[1]);
+    answer result = read_answer(reply->element[1]);
     freeReplyObject(reply);
     return result;
 }
@@ -70,10 +69,9 @@ TEST(a_waiter_that_asks_again_keeps_its_place)
 {
     scene c = set_scene(state);
     queue_entry before = queue_at(c.s, "x", 0);
-    queue_entry after;
 
     expect_taken(ask(c.s, "dibs:a", "2", "dibs:1"));
-    after = queue_at(c.s, "x", 0);
+    queue_entry after = queue_at(c.s, "x", 0);
     assert_string_equal(after.token, "dibs:a");
     assert_true(after.order == before.order);
     assert_int_equal(after.number, 2);

@@ -21,11 +21,10 @@
 static redisContext *monitor_open(server *s)
 {
     redisContext *monitor = redisConnectUnix(s->socket_path);
-    redisReply *reply;
 
     assert_true(monitor && !monitor->err);
     assert_int_equal(redisSetTimeout(monitor, (struct timeval){.tv_sec = LIMIT_MS / 1000}), REDIS_OK);
-    reply = redisCommand(monitor, "MONITOR");
+    redisReply *reply = redisCommand(monitor, "MONITOR");
     assert_true(reply && reply->type == REDIS_REPLY_STATUS);
     freeReplyObject(reply);
     return monitor;

@@ -44,11 +44,10 @@ static uint64_t cost_of_refusals(dibs_runtime *rt, const char *name)
 TEST_ON(nesting_costs_no_command, fixture *f)
 {
     uint64_t cost = 1;
-    uint64_t fence;
 
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "deep"));
-    fence = fence_of(f->rt, "deep");
+    uint64_t fence = fence_of(f->rt, "deep");
     /* The runtime may ask whether its connection still lives just then: once in a while, not each time. */
     for (int i = 0; i < TRIES && cost != 0; i++)
         cost = cost_of_nesting(f->rt, "deep");
@@ -141,11 +140,10 @@ TEST_ON(another_thread_cannot_unlock, fixture *f)
     actor *other = actor_start();
     char first[200];
     char token[200];
-    dibs_hold before;
 
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    before = hold_of(f->rt, "x");
+    dibs_hold before = hold_of(f->rt, "x");
     assert_true(server_string(f->server, first, sizeof first, "GET lock:x"));
     for (int i = 0; i < 3; i++)
         assert_status(DIBS_NOT_HELD, actor_unlock(other, f->rt, "x"));
@@ -162,10 +160,8 @@ TEST_ON(another_thread_cannot_unlock, fixture *f)
 
 TEST_ON(unlock_all_gives_up_every_hold, fixture *f)
 {
-    dibs_runtime *second;
-
     fixture_open(f, 0);
-    second = test_runtime(open_runtime(f->server, 0));
+    dibs_runtime *second = test_runtime(open_runtime(f->server, 0));
     assert_status(DIBS_OK, dibs_unlock_all(f->rt));
     for (int i = 0; i < 3; i++) {
         assert_status(DIBS_OK, dibs_lock(f->rt, "a"));

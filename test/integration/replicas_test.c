@@ -18,12 +18,10 @@ TEST(a_first_acquire_waits_for_its_replicas)
 {
     struct pair p = start_pair();
     dibs_config config = one_replica;
-    dibs_runtime *patient;
-    dibs_runtime *hasty;
 
-    patient = open_url(p.master->url, &config);
+    dibs_runtime *patient = open_url(p.master->url, &config);
     config.replica_timeout_ms = 200;
-    hasty = open_url(p.master->url, &config);
+    dibs_runtime *hasty = open_url(p.master->url, &config);
     for (int i = 0; i < 5; i++) {
         assert_status(DIBS_OK, dibs_trylock(patient, "x"));
         assert_true(server_has(p.replica, "lock:x")); /* that is what DIBS_OK means */
@@ -148,14 +146,12 @@ TEST(calls_share_the_connections_where_no_more_can_be_made)
 TEST(a_pushed_grant_waits_for_its_replicas)
 {
     struct pair p = start_pair();
-    dibs_runtime *holder;
-    dibs_runtime *careful;
     actor *waiter = actor_start();
     char token[192];
     char copy[192];
 
-    holder = open_runtime(p.master, LONG_LEASE_MS);
-    careful = open_url(p.master->url, &one_replica);
+    dibs_runtime *holder = open_runtime(p.master, LONG_LEASE_MS);
+    dibs_runtime *careful = open_url(p.master->url, &one_replica);
     for (int i = 0; i < 3; i++) {
         assert_status(DIBS_OK, dibs_lock(holder, "x"));
         actor_begin_lock(waiter, careful, "x", DIBS_WAIT_FOREVER);
@@ -183,12 +179,11 @@ TEST(a_pushed_grant_waits_for_its_replicas)
 /* No replica acknowledges the grant: it is given back, and the next waiter gets the lock. */
 TEST_WITH(a_pushed_grant_without_replicas_is_given_back, fixture_setup, fixture_teardown, fixture *f)
 {
-    dibs_runtime *careful;
     actor *waiter = actor_start();
     dibs_config config = {.lease_ms = LONG_LEASE_MS, .min_replicas = 1, .replica_timeout_ms = 50, .outage_ms = 200};
 
     fixture_open(f, LONG_LEASE_MS);
-    careful = test_runtime(open_url(f->server->url, &config));
+    dibs_runtime *careful = test_runtime(open_url(f->server->url, &config));
     for (int i = 0; i < 3; i++) {
         assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
         actor_begin_lock(waiter, careful, "x", DIBS_WAIT_FOREVER);

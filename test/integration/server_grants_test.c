@@ -52,11 +52,10 @@ static void subscribe(fixture *f, dibs_runtime *rt, dibs_runtime *holder)
  */
 TEST_ON(a_contended_lock_costs_one_ask_and_one_release, fixture *f)
 {
-    dibs_runtime *second;
     actor *waiter = actor_start();
 
     fixture_open(f, LONG_LEASE_MS);
-    second = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
+    dibs_runtime *second = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     unsigned untold = 0;
     subscribe(f, second, f->rt);
     for (unsigned i = 1; i <= 10; i++) {
@@ -87,21 +86,18 @@ TEST_ON(a_contended_lock_costs_one_ask_and_one_release, fixture *f)
 TEST_ON(a_grant_counts_from_its_ask, fixture *f)
 {
     enum { WAIT_MS = 1500 };
-    process *agent;
     unsigned long long number;
-    int64_t asked;
-    int64_t left;
 
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    agent = agent_in_queue(f, LONG_LEASE_MS, 0);
-    asked = now_ms();
+    process *agent = agent_in_queue(f, LONG_LEASE_MS, 0);
+    int64_t asked = now_ms();
     number = queue_at(f->server, "x", 0).number;
     pause_ms(WAIT_MS);
     assert_int_equal(queue_at(f->server, "x", 0).number, number); /* it is the one that counts */
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     assert_status(DIBS_OK, agent_result(agent));
-    left = agent_remaining(agent, "x");
+    int64_t left = agent_remaining(agent, "x");
     assert_that(left <= LONG_LEASE_MS - LONG_LEASE_MS / 100 - 2 - WAIT_MS, "%" PRId64 " ms left", left);
     assert_true(left >= LONG_LEASE_MS - LONG_LEASE_MS / 100 - 2 - (now_ms() - asked) - SLACK_MS);
     assert_true(left <= server_integer(f->server, "PTTL lock:x"));
@@ -139,11 +135,9 @@ TEST_ON(a_pushed_lease_never_outlasts_the_stores, fixture *f)
  */
 TEST_ON(a_push_read_after_its_lease_grants_nothing, fixture *f)
 {
-    process *agent;
-
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    agent = agent_in_queue(f, SAFE_LEASE_MS, 0);
+    process *agent = agent_in_queue(f, SAFE_LEASE_MS, 0);
     for (int i = 0; i < 3; i++) {
         process_pause(agent);
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
@@ -173,12 +167,11 @@ static void publish_grant(server *s, const queue_entry *to, unsigned long long n
  */
 TEST_ON(a_push_for_an_older_ask_grants_nothing, fixture *f)
 {
-    process *agent;
     queue_entry entry;
 
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    agent = agent_in_queue(f, SAFE_LEASE_MS, 0);
+    process *agent = agent_in_queue(f, SAFE_LEASE_MS, 0);
     for (int i = 0; i < 5; i++) {
         entry = queue_await_ask(f->server, "x", 1);
         publish_grant(f->server, &entry, entry.number - 1);
@@ -252,13 +245,11 @@ TEST_ON(nonsense_on_the_channel_changes_nothing, fixture *f)
                                         "1 2 3 abother:x",
                                         "granted x"};
     static char large[1000000];
-    process *agent;
-    const char *channel;
 
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    agent = agent_in_queue(f, LONG_LEASE_MS, 0);
-    channel = queue_channel_of(queue_at(f->server, "x", 0).token);
+    process *agent = agent_in_queue(f, LONG_LEASE_MS, 0);
+    const char *channel = queue_channel_of(queue_at(f->server, "x", 0).token);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         assert_int_equal(server_integer(f->server, "PUBLISH %s %s", channel, texts[i]), 1);
     memset(large, '7', sizeof large);
@@ -296,16 +287,12 @@ TEST_ON(a_killed_waiter_is_passed_over, fixture *f)
  */
 TEST_ON(a_stopped_waiter_is_passed_over, fixture *f)
 {
-    process *still;
-    process *next;
-    queue_entry entry;
-
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    still = agent_in_queue(f, SAFE_LEASE_MS, 0);
-    next = agent_in_queue(f, LONG_LEASE_MS, 1);
+    process *still = agent_in_queue(f, SAFE_LEASE_MS, 0);
+    process *next = agent_in_queue(f, LONG_LEASE_MS, 1);
     process_pause(still);
-    entry = queue_at(f->server, "x", 0);
+    queue_entry entry = queue_at(f->server, "x", 0);
     pause_ms(SAFE_LEASE_MS / 2 + 10);
     assert_true(queue_at(f->server, "x", 0).seen == entry.seen);
     queue_await_listening(f->server, entry.channel);
@@ -322,19 +309,16 @@ TEST_ON(a_stopped_waiter_is_passed_over, fixture *f)
 /* The waiters wait for the dead holder's lease, not less and not much more; not for a third of their own. */
 TEST_ON(waiters_wait_for_the_lease_of_a_killed_holder, fixture *f)
 {
-    process *holder;
     process *agents[2];
-    int64_t begin;
-    int64_t left;
 
     fixture_open(f, LONG_LEASE_MS);
-    holder = agent_start(f->server->url, SAFE_LEASE_MS);
+    process *holder = agent_start(f->server->url, SAFE_LEASE_MS);
     assert_status(DIBS_OK, agent_lock(holder, "x", 0));
     for (int i = 0; i < 2; i++)
         agents[i] = agent_in_queue(f, LONG_LEASE_MS, i);
     process_kill(holder);
-    begin = now_ms();
-    left = server_integer(f->server, "PTTL lock:x");
+    int64_t begin = now_ms();
+    int64_t left = server_integer(f->server, "PTTL lock:x");
     assert_true(left > 0);
     assert_status(DIBS_OK, agent_result(agents[0]));
     assert_true(now_ms() - begin >= left - 5);
@@ -414,14 +398,11 @@ static void cut_next_ask(fixture *f, struct cut_waiter *c, const queue_entry *en
 
 TEST_ON(a_waiter_whose_ask_was_cut_keeps_its_place, fixture *f)
 {
-    queue_entry before;
-    queue_entry after;
-
     fixture_open(f, LONG_LEASE_MS);
     struct cut_waiter c = cut_waiter(f, "");
-    before = queue_at(f->server, "x", 0);
+    queue_entry before = queue_at(f->server, "x", 0);
     cut_next_ask(f, &c, &before);
-    after = queue_await_ask(f->server, "x", before.number + 1); /* one that was cut, one behind it */
+    queue_entry after = queue_await_ask(f->server, "x", before.number + 1); /* one that was cut, one behind it */
     assert_string_equal(after.token, before.token);
     assert_true(after.order == before.order);
     assert_int_equal(queue_size(f->server, "x"), 1);
@@ -444,12 +425,10 @@ static bool has_another_token(void *arg)
 /* What the waiter has sent may still arrive: so its token is retired, and the entry is removed. */
 TEST_ON(a_cut_waiter_without_the_right_to_kill_gets_a_new_token, fixture *f)
 {
-    queue_entry before;
-
     fixture_open(f, LONG_LEASE_MS);
     server_do(f->server, "ACL SETUSER u on >pw ~* &* +@all -client +client|id +client|setname");
     struct cut_waiter c = cut_waiter(f, "u:pw@");
-    before = queue_at(f->server, "x", 0);
+    queue_entry before = queue_at(f->server, "x", 0);
     cut_next_ask(f, &c, &before);
     assert_true(wait_until(has_another_token, &(struct token_change){f->server, before.token}, LIMIT_MS));
     end_cut_waiter(f, &c);

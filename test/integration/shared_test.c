@@ -151,12 +151,11 @@ enum { READERS = 4 };
 TEST_ON(readers_share_and_a_writer_waits_for_all, fixture *f)
 {
     actor *readers[READERS], *writer = actor_start(), *late = actor_start();
-    dibs_runtime *second;
     uint64_t fence = 0;
     dibs_hold hold;
 
     fixture_open(f, LONG_LEASE_MS);
-    second = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
+    dibs_runtime *second = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     for (int i = 0; i < READERS; i++) {
         readers[i] = actor_start();
         assert_status(DIBS_OK, actor_lock_with(readers[i], i % 2 ? f->rt : second, "x", 0, &shared));
@@ -189,10 +188,9 @@ TEST_ON(readers_share_and_a_writer_waits_for_all, fixture *f)
 TEST_ON(all_readers_are_let_in_when_a_writer_leaves, fixture *f)
 {
     actor *readers[READERS];
-    dibs_runtime *second;
 
     fixture_open(f, LONG_LEASE_MS);
-    second = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
+    dibs_runtime *second = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     for (int i = 0; i < READERS; i++) {
         readers[i] = actor_start();
@@ -411,10 +409,9 @@ static bool have_taken_the_dead_out(void *arg)
 TEST(newcomers_remove_dead_sharers)
 {
     struct couple couple = {*state, actor_start()};
-    dibs_runtime *rt;
 
     fixture_open(couple.fixture, LONG_LEASE_MS);
-    rt = couple.fixture->rt;
+    dibs_runtime *rt = couple.fixture->rt;
     assert_status(DIBS_OK, actor_lock_with(couple.other, rt, "x", 0, &shared));
     assert_status(DIBS_OK, share(rt, "x", 0, 0));
     assert_status(DIBS_OK, actor_unlock(couple.other, rt, "x"));
@@ -611,10 +608,9 @@ static bool has_lost(void *arg)
 TEST_ON(a_deleted_key_is_told_to_all_sharers, fixture *f)
 {
     actor *a = actor_start();
-    dibs_runtime *second;
 
     open_tracking(f, 0);
-    second = test_runtime(open_runtime(f->server, 0));
+    dibs_runtime *second = test_runtime(open_runtime(f->server, 0));
     assert_status(DIBS_OK, share(f->rt, "x", 0, 0));
     assert_status(DIBS_OK, actor_lock_with(a, second, "x", 0, &shared));
     await_tracked(f->server, f->rt, 2);
@@ -633,10 +629,9 @@ TEST_ON(a_deleted_key_is_told_to_all_sharers, fixture *f)
 TEST_ON(a_forced_unlock_of_one_sharer_is_told_to_it_alone, fixture *f)
 {
     actor *a = actor_start();
-    dibs_runtime *second;
 
     open_tracking(f, 0);
-    second = test_runtime(open_runtime(f->server, 0));
+    dibs_runtime *second = test_runtime(open_runtime(f->server, 0));
     assert_status(DIBS_OK, share(f->rt, "x", 0, 0));
     dibs_owner first = owner_of(f->rt, "x");
     assert_status(DIBS_OK, actor_lock_with(a, second, "x", 0, &shared));
@@ -657,10 +652,9 @@ TEST_ON(a_forced_unlock_of_one_sharer_is_told_to_it_alone, fixture *f)
 TEST_ON(a_sharer_that_let_others_in_is_still_told_of_losses, fixture *f)
 {
     actor *writer = actor_start(), *reader = actor_start();
-    dibs_runtime *second;
 
     open_tracking(f, 0);
-    second = test_runtime(open_runtime(f->server, 0));
+    dibs_runtime *second = test_runtime(open_runtime(f->server, 0));
     assert_status(DIBS_OK, share(f->rt, "x", 0, 0));
     await_tracked(f->server, f->rt, 1);
     actor_begin_lock(writer, f->rt, "x", DIBS_WAIT_FOREVER);
@@ -686,10 +680,9 @@ TEST_ON(a_sharer_that_let_others_in_is_still_told_of_losses, fixture *f)
 TEST_ON(sharers_do_not_renew_because_of_renewals, fixture *f)
 {
     actor *a = actor_start();
-    dibs_runtime *second;
 
     open_tracking(f, 3 * SAFE_LEASE_MS);
-    second = test_runtime(open_runtime(f->server, 3 * SAFE_LEASE_MS));
+    dibs_runtime *second = test_runtime(open_runtime(f->server, 3 * SAFE_LEASE_MS));
     assert_status(DIBS_OK, share(f->rt, "x", 0, 0));
     assert_status(DIBS_OK, actor_lock_with(a, second, "x", 0, &shared));
     await_tracked(f->server, f->rt, 2);
@@ -719,10 +712,9 @@ static bool has_sharers(void *arg)
 TEST_ON(sharers_restore_their_leases, fixture *f)
 {
     actor *readers[READERS];
-    dibs_runtime *second;
 
     fixture_open(f, LEASE_MS);
-    second = test_runtime(open_runtime(f->server, LEASE_MS));
+    dibs_runtime *second = test_runtime(open_runtime(f->server, LEASE_MS));
     for (int i = 0; i < READERS; i++) {
         readers[i] = actor_start();
         assert_status(DIBS_OK, actor_lock_with(readers[i], i % 2 ? f->rt : second, "x", 0, &shared));

@@ -103,12 +103,10 @@ static int calls_under_signals(dibs_runtime *rt, dibs_runtime *second)
 
 TEST_ON(calls_never_fail_with_eintr, fixture *f)
 {
-    dibs_runtime *second;
     dibs_runtime *third = NULL;
     int wrong = 0;
-    int64_t begin;
 
-    second = open_patient(f);
+    dibs_runtime *second = open_patient(f);
     atomic_store(&alarms, 0);
     handle(SIGALRM, count_alarm);
     set_timer(1000);
@@ -121,7 +119,7 @@ TEST_ON(calls_never_fail_with_eintr, fixture *f)
         dibs_close(third);
     }
     wrong += differs(DIBS_OK, dibs_lock(f->rt, "x"));
-    begin = now_ms();
+    int64_t begin = now_ms();
     wrong += differs(DIBS_TIMEOUT, dibs_timedlock(second, "x", 500));
     wrong += now_ms() - begin < 499;
     wrong += differs(DIBS_OK, dibs_unlock(f->rt, "x"));
@@ -172,9 +170,8 @@ TEST_ON(waiting_calls_never_fail_with_eintr, fixture *f)
     struct pestered all[PESTERED];
     atomic_bool stop = false;
     atomic_int inside = 0, wrong = 0;
-    dibs_runtime *second;
 
-    second = test_runtime(open_patient(f));
+    dibs_runtime *second = test_runtime(open_patient(f));
     atomic_store(&alarms, 0);
     handle(SIGALRM, count_alarm);
     for (int i = 0; i < PESTERED; i++) {

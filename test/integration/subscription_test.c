@@ -446,14 +446,13 @@ static void expect_polling(fixture *f, const char *rights, const char *word)
     static char url[256];
     const char *urls[] = {url};
     actor *waiter = actor_start();
-    dibs_runtime *second;
 
     server_do(f->server, "ACL DELUSER u");
     freeReplyObject(server_command(f->server, rights));
     snprintf(url, sizeof url, "unix://u:pw@%s", f->server->socket_path);
     f->config.urls = urls;
     fixture_open(f, LONG_LEASE_MS);
-    second = open_url(url, &(dibs_config){.lease_ms = LONG_LEASE_MS});
+    dibs_runtime *second = open_url(url, &(dibs_config){.lease_ms = LONG_LEASE_MS});
     for (int i = 0; i < 3; i++) {
         long long asks = server_asks(f->server);
 
@@ -514,20 +513,17 @@ TEST_ON(pushes_need_only_the_documented_rights, fixture *f)
 TEST_ON(waiters_poll_a_foreign_holder_without_tracking, fixture *f)
 {
     enum { ASKS = 20 };
-    queue_entry entry;
-    int64_t began;
-    int64_t took;
 
     server_do(f->server,
               "ACL SETUSER default -client|tracking"); /* before a lock is held for so long that it is watched */
     waiting w = start(f, f->server->url);
     finish(&w); /* it is subscribed by now */
     server_do(f->server, "SET lock:x by-hand PX %d", LONG_LEASE_MS);
-    began = now_ms(); /* before the first ask */
+    int64_t began = now_ms(); /* before the first ask */
     actor_begin_lock(w.actor, w.rt, "x", DIBS_WAIT_FOREVER);
-    entry = queue_await_ask(f->server, "x", 0);
+    queue_entry entry = queue_await_ask(f->server, "x", 0);
     entry = queue_await_ask(f->server, "x", entry.number + ASKS - 1);
-    took = now_ms() - began;
+    int64_t took = now_ms() - began;
     print_message("# %d asks in %" PRId64 " ms\n", ASKS, took);
     assert_true(took >= (ASKS - 1) * 50 - 50);
     assert_true(took <= ASKS * 100 + SLACK_MS);

@@ -129,10 +129,9 @@ TEST_ON(a_waiting_thread_gets_the_lock_of_a_thread_that_ends, fixture *f)
 TEST_ON(another_runtime_gets_the_lock_of_a_thread_that_ends, fixture *f)
 {
     actor *dying = actor_start();
-    dibs_runtime *second;
 
     fixture_open(f, LONG_LEASE_MS);
-    second = test_runtime(open_runtime(f->server, 0));
+    dibs_runtime *second = test_runtime(open_runtime(f->server, 0));
     assert_status(DIBS_OK, actor_lock(dying, f->rt, "x", 0));
     assert_status(DIBS_BUSY, dibs_trylock(second, "x"));
     actor_end(dying);

@@ -126,11 +126,10 @@ TEST_ON(a_thread_may_end_in_the_queue_of_its_process, fixture *f)
 /* A thread is cancelled asleep in the store's queue: its place is its own until its call ends. */
 TEST_ON(a_thread_may_end_in_the_queue_of_the_store, fixture *f)
 {
-    dibs_runtime *holder;
     unsigned begun;
 
     fixture_open(f, LONG_LEASE_MS);
-    holder = open_runtime(f->server, LONG_LEASE_MS);
+    dibs_runtime *holder = open_runtime(f->server, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(holder, "x"));
     actor *impatient = begin_short_wait_there(f, 300, &begun);
     actor_cancel_begin(impatient);
@@ -245,12 +244,10 @@ TEST_ON(threads_may_end_while_their_asks_time_out, fixture *f)
 
 TEST_ON(threads_may_end_while_they_unlock, fixture *f)
 {
-    dibs_runtime *second;
-
     f->config.command_timeout_ms = LIMIT_MS;
     f->config.handoff_ms = DIBS_NO_HANDOFF;
     fixture_open(f, LONG_LEASE_MS);
-    second = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
+    dibs_runtime *second = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     for (int i = 0; i < 6; i++) { /* no waiter; a local one, for which the release asks again; one in another process */
         actor *a = actor_start();
         actor *next = actor_start();
@@ -284,11 +281,9 @@ TEST_ON(threads_may_end_while_they_unlock, fixture *f)
 /* The lease was handed over by another thread; the next waiter is of this process, or of another. */
 TEST_ON(a_thread_may_end_with_a_lease_that_was_handed_over, fixture *f)
 {
-    dibs_runtime *second;
-
     f->config.handoff_ms = LONG_LEASE_MS; /* only the end of a thread sends the lease back */
     fixture_open(f, LONG_LEASE_MS);
-    second = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
+    dibs_runtime *second = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     for (uint64_t i = 0; i < 2 * WAYS; i++) {
         actor *first = actor_start();
         actor *next = actor_start();
@@ -321,10 +316,8 @@ TEST_ON(a_thread_may_end_with_a_lease_that_was_handed_over, fixture *f)
 /* The next waiter is another fair one, of this process or another, or a plain one. */
 TEST_ON(a_thread_may_end_with_a_fair_lease, fixture *f)
 {
-    dibs_runtime *second;
-
     fixture_open(f, LONG_LEASE_MS);
-    second = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
+    dibs_runtime *second = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     for (uint64_t i = 0; i < 3 * WAYS; i++) {
         actor *a = actor_start();
         actor *next = actor_start();
@@ -352,10 +345,9 @@ TEST_ON(a_thread_may_end_with_a_fair_lease, fixture *f)
 TEST_ON(a_thread_may_end_right_at_the_grant, fixture *f)
 {
     enum { TIMES = 60 };
-    dibs_runtime *holder;
 
     fixture_open(f, LONG_LEASE_MS);
-    holder = open_runtime(f->server, LONG_LEASE_MS);
+    dibs_runtime *holder = open_runtime(f->server, LONG_LEASE_MS);
     for (int i = 0; i < TIMES; i++) {
         bool here = i % 3 == 0;
 
@@ -408,10 +400,9 @@ TEST_ON(a_crowd_of_threads_may_end_at_any_stage, fixture *f)
     struct mortal mortals[THREADS];
     pthread_t threads[THREADS];
     atomic_int inside = 0, wrong = 0;
-    dibs_runtime *second;
 
     fixture_open(f, LONG_LEASE_MS);
-    second = open_runtime(f->server, LONG_LEASE_MS);
+    dibs_runtime *second = open_runtime(f->server, LONG_LEASE_MS);
     for (unsigned generation = 0; generation < GENERATIONS; generation++) {
         for (unsigned i = 0; i < THREADS; i++) {
             mortals[i] = (struct mortal){i % 2 ? f->rt : second, generation + i, &inside, &wrong};

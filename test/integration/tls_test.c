@@ -138,7 +138,6 @@ TEST_ON(many_threads_exclude_each_other_over_tls, fixture *f)
 TEST_ON(long_requests_are_sent_whole_over_tls, fixture *f)
 {
     char name[DIBS_NAME_MAX + 1];
-    uint64_t renewed;
 
     fixture_open(f, SAFE_LEASE_MS);
     memset(name, 'n', DIBS_NAME_MAX);
@@ -147,7 +146,7 @@ TEST_ON(long_requests_are_sent_whole_over_tls, fixture *f)
         memcpy(name, (char[]){(char)('a' + i / 26), (char)('a' + i % 26)}, 2);
         assert_status(DIBS_OK, dibs_lock(f->rt, name));
     }
-    renewed = stats_of(f->rt).renewed;
+    uint64_t renewed = stats_of(f->rt).renewed;
     pause_ms(2 * SAFE_LEASE_MS);
     assert_true(stats_of(f->rt).renewed >= renewed + MANY);
     for (unsigned i = 0; i < MANY; i++) {
@@ -158,13 +157,12 @@ TEST_ON(long_requests_are_sent_whole_over_tls, fixture *f)
 
 TEST_ON(an_account_is_used_over_tls, fixture *f)
 {
-    dibs_runtime *rt;
     char url[128];
 
     server_do(f->server, "ACL SETUSER locker on >p@ss:w/rd ~* &* +@all");
     server_do(f->server, "ACL SETUSER default off");
     snprintf(url, sizeof url, "rediss://locker:p%%40ss:w%%2frd@127.0.0.1:%d", f->server->port);
-    rt = open_url(url, NULL);
+    dibs_runtime *rt = open_url(url, NULL);
     lock_and_release(rt, "x", DIBS_WAIT_FOREVER);
     dibs_close(rt);
     snprintf(url, sizeof url, "rediss://locker:s3cr3t@127.0.0.1:%d", f->server->port);
@@ -186,13 +184,12 @@ static bool cluster_serves(void *arg)
 TEST(a_cluster_is_reached_over_tls)
 {
     server *s = test_server(server_start(&(server_options){.tcp = true, .config = "databases 1\ncluster-enabled yes"}));
-    dibs_runtime *rt;
     char url[64];
 
     server_do(s, "CLUSTER ADDSLOTSRANGE 0 16383");
     assert_true(wait_until(cluster_serves, s, LIMIT_MS));
     snprintf(url, sizeof url, "rediss-cluster://127.0.0.1:%d", s->port);
-    rt = test_runtime(open_url(url, NULL));
+    dibs_runtime *rt = test_runtime(open_url(url, NULL));
     assert_status(DIBS_OK, dibs_lock(rt, "x"));
     assert_true(server_has(s, "lock:x"));
     assert_status(DIBS_OK, dibs_unlock(rt, "x"));

@@ -15,10 +15,9 @@
 TEST_ON(a_timed_wait_ends_in_time, fixture *f)
 {
     static const int64_t waits[] = {50, 200, 700};
-    dibs_runtime *second;
 
     fixture_open(f, LONG_LEASE_MS);
-    second = test_runtime(open_runtime(f->server, 0));
+    dibs_runtime *second = test_runtime(open_runtime(f->server, 0));
     assert_status(DIBS_OK, dibs_lock(second, "x"));
     for (size_t i = 0; i < sizeof waits / sizeof *waits; i++) {
         int64_t begin = now_ms();
@@ -38,11 +37,10 @@ TEST_ON(a_timed_wait_ends_in_time, fixture *f)
 TEST_ON(a_timed_wait_among_threads_ends_in_time, fixture *f)
 {
     actor *other = actor_start();
-    int64_t begin;
 
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    begin = now_ms();
+    int64_t begin = now_ms();
     assert_status(DIBS_TIMEOUT, actor_lock(other, f->rt, "x", 300));
     assert_true(now_ms() - begin >= 299);
     assert_true(now_ms() - begin <= 10300);
@@ -106,10 +104,8 @@ TEST_ON(a_waiter_has_left_the_queue_when_its_call_returns, fixture *f)
 
 TEST_ON(one_try_does_not_wait, fixture *f)
 {
-    dibs_runtime *second;
-
     fixture_open(f, LONG_LEASE_MS);
-    second = test_runtime(open_runtime(f->server, 0));
+    dibs_runtime *second = test_runtime(open_runtime(f->server, 0));
     assert_status(DIBS_OK, dibs_lock(second, "x"));
     for (int i = 0; i < 20; i++) {
         assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
@@ -126,10 +122,8 @@ TEST_ON(one_try_does_not_wait, fixture *f)
 /* Each waits without limit while the other holds, with a lease that would not end in time by itself. */
 TEST_ON(a_release_in_another_process_wakes_a_waiter, fixture *f)
 {
-    process *agent;
-
     fixture_open(f, LONG_LEASE_MS);
-    agent = agent_start(f->server->url, LONG_LEASE_MS);
+    process *agent = agent_start(f->server->url, LONG_LEASE_MS);
     for (int i = 0; i < 20; i++) {
         assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
         agent_begin_lock(agent, "x", DIBS_WAIT_FOREVER);
@@ -172,14 +166,11 @@ TEST_ON(every_waiter_is_served, fixture *f)
 /* The wait for a holder that died lasts as long as its lease, and no longer. */
 TEST_ON(a_dead_holder_costs_its_lease, fixture *f)
 {
-    process *holder;
-    int64_t killed;
-
     fixture_open(f, LONG_LEASE_MS);
-    holder = agent_start(f->server->url, SAFE_LEASE_MS);
+    process *holder = agent_start(f->server->url, SAFE_LEASE_MS);
     assert_status(DIBS_OK, agent_lock(holder, "x", 0));
     process_kill(holder);
-    killed = now_ms();
+    int64_t killed = now_ms();
     assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
     assert_true(now_ms() - killed <= SAFE_LEASE_MS + 10000);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
@@ -298,11 +289,10 @@ TEST_ON(a_waiter_survives_broken_connections, fixture *f)
 /* The waiter gives up just about when it is granted: in the end nobody holds it, or the waiter knows that it does. */
 TEST_ON(giving_up_while_granted_leaves_no_lock_behind, fixture *f)
 {
-    dibs_runtime *second;
     actor *waiter = actor_start();
 
     fixture_open(f, LONG_LEASE_MS);
-    second = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
+    dibs_runtime *second = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     for (int i = 0; i < 100; i++) {
         dibs_status status;
 

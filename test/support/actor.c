@@ -108,10 +108,8 @@ void actor_begin(actor *a, actor_function *function, void *arg)
 
 bool actor_busy(actor *a)
 {
-    bool busy;
-
     pthread_mutex_lock(&a->mutex);
-    busy = a->running;
+    bool busy = a->running;
     pthread_mutex_unlock(&a->mutex);
     return busy;
 }
@@ -132,7 +130,6 @@ static bool is_asleep(void *arg)
     actor *a = arg;
     char path[64];
     char line[512] = "";
-    const char *state;
     FILE *file;
 
     snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)atomic_load(&a->tid));
@@ -141,7 +138,7 @@ static bool is_asleep(void *arg)
         line[0] = '\0';
     if (file)
         fclose(file);
-    state = strrchr(line, ')');
+    const char *state = strrchr(line, ')');
     return state && strncmp(state, ") S", 3) == 0 && actor_busy(a);
 }
 

@@ -99,11 +99,10 @@ void process_write(process *p, const char *format, ...)
 static bool take_line(process *p)
 {
     char *end = memchr(p->buffer, '\n', p->length);
-    size_t length;
 
     if (!end)
         return false;
-    length = (size_t)(end - p->buffer);
+    size_t length = (size_t)(end - p->buffer);
     memcpy(p->line, p->buffer, length);
     p->line[length] = '\0';
     p->length -= length + 1;
@@ -115,12 +114,11 @@ static bool take_line(process *p)
 static bool read_more(process *p, int64_t limit_ms)
 {
     struct pollfd ready = {.fd = p->out, .events = POLLIN};
-    ssize_t n;
 
     assert_true(p->length < sizeof p->buffer);
     if (poll(&ready, 1, (int)limit_ms) <= 0)
         return false;
-    n = read(p->out, p->buffer + p->length, sizeof p->buffer - p->length);
+    ssize_t n = read(p->out, p->buffer + p->length, sizeof p->buffer - p->length);
     assert_that(n > 0, "the program has ended");
     p->length += (size_t)n;
     return true;

@@ -163,10 +163,9 @@ long long queue_now(server *s)
 redisContext *wait_event_open(server *s, const char *channel, bool pattern)
 {
     redisContext *wait_event = redisConnectUnix(s->socket_path);
-    redisReply *reply;
 
     assert_true(wait_event && !wait_event->err);
-    reply = redisCommand(wait_event, "%s %s", pattern ? "PSUBSCRIBE" : "SUBSCRIBE", channel);
+    redisReply *reply = redisCommand(wait_event, "%s %s", pattern ? "PSUBSCRIBE" : "SUBSCRIBE", channel);
     assert_true(reply && reply->type == REDIS_REPLY_ARRAY);
     freeReplyObject(reply);
     return wait_event;

@@ -175,7 +175,6 @@ static bool take_command(struct script *s, connection *c, size_t length)
 {
     const char *data = c->request.data;
     const script_rule *rule = c->skip_rules ? NULL : match_rule(s, data, length);
-    bool replaces;
 
     c->skip_rules = false;
     if (!rule) {
@@ -190,7 +189,7 @@ static bool take_command(struct script *s, connection *c, size_t length)
         c->hold_requests = true;
         return false;
     }
-    replaces = rule->action == SCRIPT_REPLACE || rule->action == SCRIPT_REPLACE_CLOSE;
+    bool replaces = rule->action == SCRIPT_REPLACE || rule->action == SCRIPT_REPLACE_CLOSE;
     if (!replaces)
         forward(c, data, length);
     push_pending(c,

@@ -198,11 +198,9 @@ void script_server_clear(script_server *s)
 /* Sets the flag, and returns when the loop has acted on it. */
 static void set(script_server *s, bool *flag, bool value)
 {
-    unsigned long order;
-
     listener_lock(&s->listener);
     *flag = value;
-    order = ++s->ordered;
+    unsigned long order = ++s->ordered;
     listener_wake(&s->listener);
     while (s->done < order)
         pthread_cond_wait(&s->obeyed, &s->listener.mutex);
@@ -267,10 +265,8 @@ void script_server_delay(script_server *s, unsigned ms)
 
 static unsigned get(script_server *s, const unsigned *number)
 {
-    unsigned value;
-
     listener_lock(&s->listener);
-    value = *number;
+    unsigned value = *number;
     listener_unlock(&s->listener);
     return value;
 }
@@ -304,20 +300,16 @@ unsigned script_server_accepted(script_server *s)
 
 size_t script_server_cut_length(script_server *s)
 {
-    size_t value;
-
     listener_lock(&s->listener);
-    value = s->script.cut_length;
+    size_t value = s->script.cut_length;
     listener_unlock(&s->listener);
     return value;
 }
 
 int64_t script_server_back_at(script_server *s)
 {
-    int64_t value;
-
     listener_lock(&s->listener);
-    value = s->script.back_at;
+    int64_t value = s->script.back_at;
     listener_unlock(&s->listener);
     return value;
 }

@@ -60,14 +60,13 @@ failed:
 static bool answers(void *arg)
 {
     server *s = arg;
-    redisReply *reply;
     bool ready = false;
 
     if (has_ended(s))
         return true;
     if (!s->admin && !(s->admin = connect_admin(s)))
         return false;
-    reply = redisCommand(s->admin, "PING");
+    redisReply *reply = redisCommand(s->admin, "PING");
     ready = reply && (reply->type == REDIS_REPLY_STATUS || strncmp(reply->str, "ERR unknown command", 19) == 0);
     if (reply)
         freeReplyObject(reply);
@@ -295,11 +294,10 @@ static bool was_not_read(const server *s)
 
 static redisReply *send_format(server *s, const char *format, va_list arguments)
 {
-    redisReply *reply;
     va_list again;
 
     va_copy(again, arguments);
-    reply = send_once(s, format, arguments);
+    redisReply *reply = send_once(s, format, arguments);
     if (!reply && was_not_read(s)) {
         drop_admin(s);
         reply = send_once(s, format, again);
@@ -328,10 +326,9 @@ static redisReply *send_strict(server *s, const char *format, va_list arguments)
 redisReply *server_try(server *s, const char *format, ...)
 {
     va_list arguments;
-    redisReply *reply;
 
     va_start(arguments, format);
-    reply = send_format(s, format, arguments);
+    redisReply *reply = send_format(s, format, arguments);
     va_end(arguments);
     return reply;
 }
@@ -339,10 +336,9 @@ redisReply *server_try(server *s, const char *format, ...)
 redisReply *server_command(server *s, const char *format, ...)
 {
     va_list arguments;
-    redisReply *reply;
 
     va_start(arguments, format);
-    reply = send_strict(s, format, arguments);
+    redisReply *reply = send_strict(s, format, arguments);
     va_end(arguments);
     return reply;
 }
@@ -359,11 +355,10 @@ void server_do(server *s, const char *format, ...)
 long long server_integer(server *s, const char *format, ...)
 {
     va_list arguments;
-    redisReply *reply;
     long long value;
 
     va_start(arguments, format);
-    reply = send_strict(s, format, arguments);
+    redisReply *reply = send_strict(s, format, arguments);
     va_end(arguments);
     assert_int_equal(reply->type, REDIS_REPLY_INTEGER);
     value = reply->integer;
@@ -374,13 +369,11 @@ long long server_integer(server *s, const char *format, ...)
 bool server_string(server *s, char *out, size_t size, const char *format, ...)
 {
     va_list arguments;
-    redisReply *reply;
-    bool found;
 
     va_start(arguments, format);
-    reply = send_strict(s, format, arguments);
+    redisReply *reply = send_strict(s, format, arguments);
     va_end(arguments);
-    found = reply->str != NULL;
+    bool found = reply->str != NULL;
     snprintf(out, size, "%s", found ? reply->str : "");
     freeReplyObject(reply);
     return found;
@@ -412,11 +405,10 @@ long long server_calls(server *s, const char *command)
 {
     redisReply *reply = server_command(s, "INFO commandstats");
     char field[80];
-    const char *found;
     long long calls = 0;
 
     snprintf(field, sizeof field, "\ncmdstat_%s:calls=", command);
-    found = strstr(reply->str, field);
+    const char *found = strstr(reply->str, field);
     if (found)
         calls = atoll(found + strlen(field));
     freeReplyObject(reply);
@@ -496,11 +488,10 @@ static bool check_lock(server *s, int database, const redisReply *key)
 
 static bool check_database(server *s, int database, bool locks_too)
 {
-    redisReply *keys;
     bool clean = true;
 
     server_do(s, "SELECT %d", database);
-    keys = server_command(s, "KEYS *");
+    redisReply *keys = server_command(s, "KEYS *");
     for (size_t i = 0; i < keys->elements; i++) {
         clean = check_expiry(s, database, keys->element[i]) && clean;
         if (locks_too && strncmp(keys->element[i]->str, "lock:", 5) == 0)

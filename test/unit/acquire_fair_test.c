@@ -249,10 +249,8 @@ TEST_ON(a_fair_waiter_that_gives_up_leaves_the_others_their_places, stage *s)
 
 TEST_ON(a_single_fair_try_is_busy_and_takes_no_place, stage *s)
 {
-    struct asker other;
-
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-    other = (struct asker){actor_start(), s->rt, &fair, 0, DIBS_CLOSED};
+    struct asker other = (struct asker){actor_start(), s->rt, &fair, 0, DIBS_CLOSED};
     actor_begin(other.actor, lock, &other);
     expect(&other, DIBS_BUSY);
     assert_int_equal(in_queue(s), 0);

@@ -45,10 +45,8 @@ static struct seen begin_to_see(struct rig *r)
 /* Nothing has been completed so far, and the scheduler must not sleep before it is. */
 static void expect_left_to_scheduler(struct rig *r, const struct seen *seen, unsigned count)
 {
-    int64_t deadline;
-
     assert_int_equal(seen->done, 0);
-    deadline = DIBS__NEVER;
+    int64_t deadline = DIBS__NEVER;
     dibs__channel_interest(r->channel, false, &deadline);
     assert_true(deadline <= moved_clock_now(&r->clock));
     dibs__channel_attend(r->channel, false, 0, moved_clock_now(&r->clock));

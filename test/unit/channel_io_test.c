@@ -31,15 +31,13 @@ TEST_ON(a_request_that_waited_its_full_time_ends_the_connection, struct rig *r)
 TEST_ON(the_scheduler_ends_a_connection_that_does_not_answer, struct rig *r)
 {
     uint64_t serial = open_now(r);
-    struct pollfd fd;
-    int64_t deadline;
     struct echo echo;
     atomic_uint broken = 0;
 
     fake_redis_hold(r->fake, true);
     assert_true(dibs__channel_submit(r->channel, serial, echo_of(&echo, "one"), count_broken, &broken));
-    deadline = DIBS__NEVER;
-    fd = dibs__channel_interest(r->channel, false, &deadline);
+    int64_t deadline = DIBS__NEVER;
+    struct pollfd fd = dibs__channel_interest(r->channel, false, &deadline);
     assert_true(fd.fd >= 0 && (fd.events & POLLIN));
     assert_true(deadline == after(r, COMMAND_MS));
     moved_clock_set(&r->clock, deadline - 1);
@@ -58,7 +56,6 @@ TEST_ON(an_unsent_command_is_known_not_to_have_run, struct rig *r)
     struct dibs__error first_error, second_error;
     char *large = test_malloc(LARGE + 1);
     redisReply *reply;
-    bool unknown;
 
     memset(large, 'x', LARGE);
     large[LARGE] = 0;
@@ -68,7 +65,7 @@ TEST_ON(an_unsent_command_is_known_not_to_have_run, struct rig *r)
     assert_true(first && second);
     assert_true(r->unattended > 0); /* the rest must still be written */
     fake_redis_cut(r->fake);
-    unknown = true;
+    bool unknown = true;
     assert_status(DIBS_UNAVAILABLE, wait_for(r->channel, second, after(r, 1), &reply, &unknown, &second_error));
     assert_false(unknown);
     assert_status(DIBS_UNAVAILABLE, wait_for(r->channel, first, after(r, 1), &reply, &unknown, &first_error));
@@ -78,11 +75,8 @@ TEST_ON(an_unsent_command_is_known_not_to_have_run, struct rig *r)
 
 static bool wants_to_write(struct rig *r)
 {
-    struct pollfd fd;
-    int64_t deadline;
-
-    deadline = DIBS__NEVER;
-    fd = dibs__channel_interest(r->channel, false, &deadline);
+    int64_t deadline = DIBS__NEVER;
+    struct pollfd fd = dibs__channel_interest(r->channel, false, &deadline);
     return fd.fd >= 0 && (fd.events & POLLOUT);
 }
 

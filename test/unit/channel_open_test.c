@@ -10,9 +10,7 @@
  */
 TEST_ON(the_scheduler_connects_a_wanted_channel, struct rig *r)
 {
-    int64_t deadline;
-
-    deadline = DIBS__NEVER;
+    int64_t deadline = DIBS__NEVER;
     dibs__channel_interest(r->channel, false, &deadline);
     assert_true(deadline == DIBS__NEVER);
     fake_redis_refuse(r->fake, true);
@@ -105,11 +103,8 @@ TEST_ON(a_failure_tells_whether_the_server_answered, struct rig *r)
 /* How long the scheduler must wait before the next try. */
 static int64_t pause_before_next(struct rig *r)
 {
-    struct pollfd fd;
-    int64_t deadline;
-
-    deadline = DIBS__NEVER;
-    fd = dibs__channel_interest(r->channel, true, &deadline);
+    int64_t deadline = DIBS__NEVER;
+    struct pollfd fd = dibs__channel_interest(r->channel, true, &deadline);
     assert_int_equal(fd.fd, -1);
     assert_true(deadline != DIBS__NEVER);
     return deadline - moved_clock_now(&r->clock);
@@ -268,8 +263,6 @@ TEST_ON(the_scheduler_replaces_a_broken_connection_once_it_is_left, struct rig *
     struct dibs__wait_event wait_event;
     struct dibs__error error;
     struct dibs__wait wait;
-    struct pollfd fd;
-    int64_t deadline;
     uint64_t serial = open_now(r);
 
     fake_redis_hold(r->fake, true);
@@ -282,8 +275,9 @@ TEST_ON(the_scheduler_replaces_a_broken_connection_once_it_is_left, struct rig *
     attend(r, false);
     assert_false(stands(r));
     dibs__channel_need(r->channel);
-    deadline = DIBS__NEVER;
-    fd = dibs__channel_interest(r->channel, false, &deadline); /* the scheduler, told of that, goes to sleep */
+    int64_t deadline = DIBS__NEVER;
+    struct pollfd fd =
+        dibs__channel_interest(r->channel, false, &deadline); /* the scheduler, told of that, goes to sleep */
     assert_int_equal(fd.fd, -1);
     assert_true(deadline > moved_clock_now(&r->clock));
     unsigned unattended = r->unattended;
@@ -297,11 +291,8 @@ TEST_ON(the_scheduler_replaces_a_broken_connection_once_it_is_left, struct rig *
 
 TEST_ON(a_channel_not_kept_open_stays_closed, struct rig *r)
 {
-    struct pollfd fd;
-    int64_t deadline;
-
-    deadline = DIBS__NEVER;
-    fd = dibs__channel_interest(r->channel, false, &deadline);
+    int64_t deadline = DIBS__NEVER;
+    struct pollfd fd = dibs__channel_interest(r->channel, false, &deadline);
     assert_int_equal(fd.fd, -1);
     assert_true(deadline == DIBS__NEVER);
     dibs__channel_attend(r->channel, false, 0, moved_clock_now(&r->clock));

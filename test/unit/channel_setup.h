@@ -255,11 +255,8 @@ static inline void begin_two(struct rig *r, struct caller pair[2], int64_t first
 /* One round of the scheduler. Sleeps a little where there is nothing to do. */
 static inline void attend(struct rig *r, bool keep_open)
 {
-    struct pollfd fd;
-    int64_t deadline;
-
-    deadline = DIBS__NEVER;
-    fd = dibs__channel_interest(r->channel, keep_open, &deadline);
+    int64_t deadline = DIBS__NEVER;
+    struct pollfd fd = dibs__channel_interest(r->channel, keep_open, &deadline);
     if (deadline > moved_clock_now(&r->clock))
         poll(&fd, 1, 2);
     else
@@ -340,11 +337,8 @@ static inline void submit_all(struct rig *r, uint64_t serial, struct submits *al
 /* Waits until bytes of the server lie in the socket; nobody has read them yet. */
 static inline void await_bytes(struct rig *r)
 {
-    struct pollfd fd;
-    int64_t deadline;
-
-    deadline = DIBS__NEVER;
-    fd = dibs__channel_interest(r->channel, true, &deadline);
+    int64_t deadline = DIBS__NEVER;
+    struct pollfd fd = dibs__channel_interest(r->channel, true, &deadline);
     assert_true(fd.fd >= 0);
     fd.events = POLLIN;
     assert_int_equal(poll(&fd, 1, LIMIT_MS), 1);

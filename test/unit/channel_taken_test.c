@@ -122,13 +122,12 @@ TEST_ON(a_caller_out_of_time_waits_for_a_reply_being_processed, struct rig *r)
 TEST_ON(the_scheduler_waits_for_a_reply_being_processed, struct rig *r)
 {
     struct caller pair[2];
-    int64_t deadline;
 
     begin_held(r, pair, 10 * COMMAND_MS);
     second_waits_for_the_first(r, COMMAND_MS);
     dibs__channel_attend(r->channel, true, 0, moved_clock_now(&r->clock));
     assert_true(stands(r));
-    deadline = DIBS__NEVER;
+    int64_t deadline = DIBS__NEVER;
     dibs__channel_interest(r->channel, true, &deadline);
     assert_true(deadline > moved_clock_now(&r->clock));
     assert_true(deadline <= after(r, 100));
@@ -160,7 +159,6 @@ TEST_ON(the_scheduler_pauses_while_a_reader_has_lost_the_processor, struct rig *
 {
     const struct dibs__clock held = {.now = now_of_rig, .poll = poll_and_hold};
     const struct dibs__channel_hooks hooks = {r, on_opened, on_failed, on_unattended, NULL};
-    int64_t deadline;
 
     rig_clock = &r->clock.clock;
     dibs__channel_free(r->channel);
@@ -177,7 +175,7 @@ TEST_ON(the_scheduler_pauses_while_a_reader_has_lost_the_processor, struct rig *
     moved_clock_advance(&r->clock, MS(COMMAND_MS));
     dibs__channel_attend(r->channel, true, 0, moved_clock_now(&r->clock));
     assert_true(stands(r));
-    deadline = DIBS__NEVER;
+    int64_t deadline = DIBS__NEVER;
     dibs__channel_interest(r->channel, true, &deadline);
     assert_true(deadline > moved_clock_now(&r->clock));
     assert_true(deadline <= after(r, 100));

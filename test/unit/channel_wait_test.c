@@ -330,16 +330,14 @@ TEST_ON(what_is_watched_is_read_when_a_thread_reads_no_more, struct rigs *all)
     struct dibs__wait wait;
     struct dibs__error error;
     struct telling telling;
-    struct pollfd fd;
-    int64_t deadline;
 
     watch_held(all, &telling);
     struct dibs__request *reading = send_echo(r, open_now(r), "reading", &error);
     dibs__wait_init(&wait, &all->wait_event);
     assert_int_equal(dibs__channel_progress(r->channel, reading, &wait), DIBS__REPLY_AWAITED);
     assert_true(wait.fd.fd >= 0);
-    deadline = DIBS__NEVER;
-    fd = dibs__channel_interest(r->channel, false, &deadline);
+    int64_t deadline = DIBS__NEVER;
+    struct pollfd fd = dibs__channel_interest(r->channel, false, &deadline);
     assert_int_equal(fd.fd, -1);
     unsigned before = atomic_load(&r->unattended);
     dibs__wait_end(&wait);

@@ -386,9 +386,7 @@ TEST(who_tells_when_a_lock_is_free_is_noted)
 /* While a slot moves, changes at the other node are not told. */
 TEST(a_lease_is_not_kept_while_its_slot_moves)
 {
-    unsigned slot;
-
-    slot = dibs__cluster_slot(scene.cluster, "y");
+    unsigned slot = dibs__cluster_slot(scene.cluster, "y");
     assert_false(scene.base->ops->can_keep(scene.base, "y"));
     scene.nodes[1].can_keep = true;
     assert_true(scene.base->ops->can_keep(scene.base, "y"));
@@ -491,10 +489,8 @@ TEST(a_grant_that_nobody_wants_is_retracted)
 
 TEST(a_redirection_corrects_the_map)
 {
-    unsigned slot;
-
     const struct dibs__node_hooks *hooks = &scene.cluster->nodes[0].hooks;
-    slot = dibs__cluster_slot(scene.cluster, "x");
+    unsigned slot = dibs__cluster_slot(scene.cluster, "x");
     assert_ptr_equal(hooks->redirected(hooks->context, true, slot, "b", 2), &scene.cluster->nodes[1]);
     assert_true(dibs__map_is_asked(scene.cluster, slot));
     assert_int_equal(atomic_load(&scene.cluster->owners[slot]), 0);

@@ -37,10 +37,9 @@ TEST_ON(a_single_try_is_told_of_an_outage, stage *s)
 TEST_ON(a_thread_in_line_is_told_of_an_outage, stage *s)
 {
     actor *crowd[CROWD];
-    actor *asker;
 
     s->settings.outage_ms = 3600000;
-    asker = asker_in_an_outage(s);
+    actor *asker = asker_in_an_outage(s);
     for (size_t i = 0; i < CROWD; i++) {
         crowd[i] = actor_start();
         actor_begin_lock(crowd[i], s->rt, "x", 400);

@@ -120,15 +120,12 @@ static struct dibs__route route_of_ask(struct rig *r, int64_t not_after)
 
 static void attend_channel(struct rig *r, struct dibs__channel *channel)
 {
-    struct pollfd fd;
-    int64_t deadline;
-
     struct dibs__link_view view;
 
     if (!dibs__channel_view(channel, &view))
         return;
-    deadline = DIBS__NEVER;
-    fd = dibs__channel_interest(channel, true, &deadline);
+    int64_t deadline = DIBS__NEVER;
+    struct pollfd fd = dibs__channel_interest(channel, true, &deadline);
     poll(&fd, 1, 2);
     dibs__channel_attend(channel, true, fd.fd >= 0 ? fd.revents : 0, moved_clock_now(&r->clock));
 }

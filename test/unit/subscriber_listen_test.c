@@ -156,11 +156,8 @@ static int setup_listeners(void **state)
 
 static bool polls_for_it(struct rig *r)
 {
-    struct pollfd fd;
-    int64_t deadline;
-
-    deadline = DIBS__NEVER;
-    fd = dibs__subscriber_interest(r->subscriber, &deadline);
+    int64_t deadline = DIBS__NEVER;
+    struct pollfd fd = dibs__subscriber_interest(r->subscriber, &deadline);
     return fd.fd >= 0;
 }
 

@@ -104,14 +104,12 @@ TEST(an_unknown_ping_counts_as_an_answer)
 /* What did not fit into the socket is kept, and sent as soon as there is room. */
 TEST_ON(a_ping_waits_for_room_in_the_socket, struct rig *r)
 {
-    struct pollfd fd;
-    int64_t deadline;
     char bytes[4096] = "";
 
     subscribed(r);
     int server = take_over(r);
-    deadline = DIBS__NEVER;
-    fd = dibs__subscriber_interest(r->subscriber, &deadline);
+    int64_t deadline = DIBS__NEVER;
+    struct pollfd fd = dibs__subscriber_interest(r->subscriber, &deadline);
     while (write(fd.fd, bytes, sizeof bytes) > 0)
         ;
     moved_clock_advance(&r->clock, MS(SILENCE_MS));

@@ -155,11 +155,8 @@ static inline uint64_t serial_of(struct rig *r)
 /* One round of the scheduler. Sleeps a little where there is nothing to do. */
 static inline void attend(struct rig *r)
 {
-    struct pollfd fd;
-    int64_t deadline;
-
-    deadline = DIBS__NEVER;
-    fd = dibs__subscriber_interest(r->subscriber, &deadline);
+    int64_t deadline = DIBS__NEVER;
+    struct pollfd fd = dibs__subscriber_interest(r->subscriber, &deadline);
     poll(&fd, 1, deadline > moved_clock_now(&r->clock) ? 2 : 0);
     dibs__subscriber_attend(r->subscriber, fd.fd >= 0 ? fd.revents : 0, moved_clock_now(&r->clock));
 }
@@ -186,9 +183,7 @@ static inline void attend_all(struct rig *r)
 
 static inline int64_t deadline_of(struct rig *r)
 {
-    int64_t deadline;
-
-    deadline = DIBS__NEVER;
+    int64_t deadline = DIBS__NEVER;
     dibs__subscriber_interest(r->subscriber, &deadline);
     return deadline;
 }
@@ -196,11 +191,10 @@ static inline int64_t deadline_of(struct rig *r)
 /* Lets the time pass that the scheduler must wait before it tries again, and returns it. */
 static inline int64_t pass_pause(struct rig *r)
 {
-    struct pollfd fd;
     int64_t deadline, now = moved_clock_now(&r->clock);
 
     deadline = DIBS__NEVER;
-    fd = dibs__subscriber_interest(r->subscriber, &deadline);
+    struct pollfd fd = dibs__subscriber_interest(r->subscriber, &deadline);
     assert_int_equal(fd.fd, -1);
     assert_true(deadline != DIBS__NEVER);
     if (deadline <= now)
@@ -221,11 +215,8 @@ static inline uint64_t subscribed(struct rig *r)
 
 static inline bool is_connected(struct rig *r)
 {
-    struct pollfd fd;
-    int64_t deadline;
-
-    deadline = DIBS__NEVER;
-    fd = dibs__subscriber_interest(r->subscriber, &deadline);
+    int64_t deadline = DIBS__NEVER;
+    struct pollfd fd = dibs__subscriber_interest(r->subscriber, &deadline);
     return fd.fd >= 0;
 }
 
@@ -246,12 +237,10 @@ static inline void expect_failed_try(struct rig *r, unsigned number)
 /* Puts the test in the place of the server: the subscriber reads what is written to the returned socket. */
 static inline int take_over(struct rig *r)
 {
-    struct pollfd fd;
-    int64_t deadline;
     int pair[2];
 
-    deadline = DIBS__NEVER;
-    fd = dibs__subscriber_interest(r->subscriber, &deadline);
+    int64_t deadline = DIBS__NEVER;
+    struct pollfd fd = dibs__subscriber_interest(r->subscriber, &deadline);
     assert_true(fd.fd >= 0);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
     assert_int_equal(dup3(pair[0], fd.fd, O_CLOEXEC), fd.fd);

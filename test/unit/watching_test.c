@@ -453,11 +453,10 @@ static void lock_and_extend(void *arg)
 TEST_ON(a_message_during_an_extension_brings_a_renewal, stage *s)
 {
     actor *holder = actor_start();
-    struct extending e;
 
     turn(s, true);
     faults_hold_renewals(&s->faults);
-    e = (struct extending){s->rt, DIBS_CLOSED};
+    struct extending e = (struct extending){s->rt, DIBS_CLOSED};
     actor_begin(holder, lock_and_extend, &e);
     moved_clock_await_waiting(&s->clock, 1);
     stage_settle(s);

@@ -11,10 +11,9 @@ static const char compare_and_delete[] = "if redis.call('GET', KEYS[1]) == ARGV[
 redisReply *naive_command(redisContext *redis, const char *format, ...)
 {
     va_list arguments;
-    redisReply *reply;
 
     va_start(arguments, format);
-    reply = redisvCommand(redis, format, arguments);
+    redisReply *reply = redisvCommand(redis, format, arguments);
     va_end(arguments);
     if (!reply || reply->type == REDIS_REPLY_ERROR)
         cleanup_fail("Redis: %s", reply ? reply->str : redis->errstr);
@@ -39,12 +38,11 @@ bool naive_try(const struct naive_lock *lock)
 static enum naive_result delete_whosever(const struct naive_lock *lock)
 {
     enum naive_result result;
-    redisReply *reply;
 
     freeReplyObject(naive_command(lock->redis, "MULTI"));
     freeReplyObject(naive_command(lock->redis, "GET %s", lock->key));
     freeReplyObject(naive_command(lock->redis, "DEL %s", lock->key));
-    reply = naive_command(lock->redis, "EXEC");
+    redisReply *reply = naive_command(lock->redis, "EXEC");
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2)
         cleanup_fail("Redis: an unexpected reply to EXEC");
     if (is_token(lock, reply->element[0]))

@@ -118,14 +118,13 @@ redisContext *redis_connect(const char *url)
 {
     struct timeval limit = {.tv_sec = TIMEOUT_S};
     struct parts parts;
-    redisContext *context;
 
     if (!parse(&parts, url)) {
         fprintf(stderr, "not the URL of one Redis server (redis://host:port or unix:///path)\n");
         return NULL;
     }
-    context = parts.port ? redisConnectWithTimeout(parts.where, parts.port, limit)
-                         : redisConnectUnixWithTimeout(parts.where, limit);
+    redisContext *context = parts.port ? redisConnectWithTimeout(parts.where, parts.port, limit)
+                                       : redisConnectUnixWithTimeout(parts.where, limit);
     if (!context || context->err) {
         fprintf(stderr, "Redis: %s\n", context ? context->errstr : "out of memory");
     } else if (redisSetTimeout(context, limit) == REDIS_OK && log_in(context, &parts)) {

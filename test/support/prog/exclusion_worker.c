@@ -70,10 +70,9 @@ static void count_up(const char *name, size_t place)
     char path[512];
     char text[32] = "";
     long long count;
-    int fd;
 
     snprintf(path, sizeof path, "%s/count-%zu", folder, place);
-    fd = open(path, O_RDWR | O_CLOEXEC);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0 || pread(fd, text, sizeof text - 1, 0) < 0) {
         complain("the count can't be read", name);
         return;
@@ -165,12 +164,10 @@ static void *run(void *arg)
 static struct place *map_shared(void)
 {
     char path[512];
-    int fd;
-    void *page;
 
     snprintf(path, sizeof path, "%s/shared", folder);
-    fd = open(path, O_RDWR | O_CLOEXEC);
-    page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     return page == MAP_FAILED ? NULL : page;
 }
 
