@@ -22,16 +22,11 @@ static struct waiting waiter(struct scene *s, const server *node)
 
     if (!s->rt)
         open_on_cluster(s, LONG_LEASE_MS);
-    w.rt = open_url(s->c->url, &(dibs_config){.lease_ms = LONG_LEASE_MS, .outage_ms = LIMIT_MS, .label = "waiter"});
+    w.rt = test_runtime(
+        open_url(s->c->url, &(dibs_config){.lease_ms = LONG_LEASE_MS, .outage_ms = LIMIT_MS, .label = "waiter"}));
     snprintf(w.name, sizeof w.name, "%s", new_name(s, node));
     w.slot = slot_of(s, w.name);
     return w;
-}
-
-static void dismiss(struct waiting *w)
-{
-    actor_end(w->actor);
-    dibs_close(w->rt);
 }
 
 /* How many subscribers the channel of an entry has at the node. */
@@ -138,7 +133,6 @@ TEST_ON(grants_arrive_at_every_node, struct scene *s)
         finish_by_push_at_last(&w, s->c->nodes[i]);
         begin_sharded(&w, s->c->nodes[i]);
         finish_by_push(&w);
-        dismiss(&w);
     }
 }
 
@@ -154,9 +148,6 @@ TEST_ON(one_runtime_waits_at_all_nodes, struct scene *s)
         begin_sharded(&all[i], s->c->nodes[i]);
     for (size_t i = 3; i-- > 0;)
         finish_by_push(&all[i]);
-    actor_end(all[1].actor);
-    actor_end(all[2].actor);
-    dismiss(&all[0]);
 }
 
 /*
@@ -185,7 +176,6 @@ TEST_ON(a_grant_that_arrives_from_all_nodes_is_taken_once, struct scene *s)
         assert_status(DIBS_OK, actor_unlock(w.actor, w.rt, w.name));
     }
     assert_int_equal(stats_of(w.rt).lost, 0);
-    dismiss(&w);
 }
 
 /* ------------------------------------------------------------------ slots move */
@@ -206,7 +196,6 @@ TEST_ON(a_grant_arrives_after_the_slot_has_moved, struct scene *s)
     finish_by_push_at_last(&w, from);
     begin_sharded(&w, from); /* the slot that has come back is subscribed to again */
     finish_by_push_at_last(&w, from);
-    dismiss(&w);
 }
 
 /* A waiter that does not listen at the new node yet asks by itself, or because of a hint. */
@@ -228,7 +217,6 @@ TEST_ON(a_waiter_gets_a_lock_released_while_its_slot_moves, struct scene *s)
             pass_on(&w);
         assert_status(DIBS_OK, actor_unlock(w.actor, w.rt, w.name));
     }
-    dismiss(&w);
 }
 
 /* --------------------------------------------------------------------- failover */
@@ -256,7 +244,6 @@ TEST_ON(a_grant_arrives_after_a_failover, struct scene *s)
     begin_sharded(&w, next);
     finish_by_push_at_last(&w, next);
     assert_int_equal(stats_of(s->rt).lost, 0);
-    dismiss(&w);
 }
 
 TESTS_OF(setup, teardown, NULL, stop_cluster)

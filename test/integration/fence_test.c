@@ -103,8 +103,6 @@ TEST_ON(a_fence_rises_with_grants_to_waiters, fixture *f)
         last = fence;
         assert_status(DIBS_OK, agent_unlock(agent, "x"));
     }
-    for (int i = 0; i < AGENTS; i++)
-        agent_stop(agents[i]);
 }
 
 /* From thread to thread inside the process, without a request to the store each time. */

@@ -41,12 +41,13 @@ static waiting start(fixture *f, const char *url)
 
     if (!f->rt)
         fixture_open(f, LONG_LEASE_MS);
-    w.rt = open_url(url, &(dibs_config){.lease_ms = LONG_LEASE_MS, .outage_ms = LIMIT_MS, .label = "waiter"});
+    w.rt = test_runtime(
+        open_url(url, &(dibs_config){.lease_ms = LONG_LEASE_MS, .outage_ms = LIMIT_MS, .label = "waiter"}));
     begin(&w);
     return w;
 }
 
-/* Expects that the waiter gets the lock when it is free, and ends it. */
+/* Expects that the waiter gets the lock when it is free, and lets it go. */
 static void finish(waiting *w)
 {
     assert_status(DIBS_OK, dibs_unlock(w->f->rt, "x"));
@@ -54,13 +55,6 @@ static void finish(waiting *w)
     assert_status(DIBS_BUSY, dibs_trylock(w->f->rt, "x"));
     assert_status(DIBS_OK, actor_unlock(w->actor, w->rt, "x"));
     queue_assert_gone(w->f->server, "x");
-}
-
-static void end(waiting *w)
-{
-    finish(w);
-    actor_end(w->actor);
-    dibs_close(w->rt);
 }
 
 /* ------------------------------------------------------------------ broken */
@@ -83,7 +77,7 @@ TEST_ON(a_killed_subscription_costs_its_waiter_no_lock, fixture *f)
         assert_int_equal(stats_of(w.rt).granted, w.granted + 1);
         begin(&w);
     }
-    end(&w);
+    finish(&w);
 }
 
 /* The id of the waiter's subscribed connection; f->rt has one of its own. 0: there is none. */
@@ -127,7 +121,7 @@ TEST_ON(a_subscription_killed_at_the_release_costs_its_waiter_no_lock, fixture *
         finish(&w);
         begin(&w);
     }
-    end(&w);
+    finish(&w);
 }
 
 /* More was published than the server keeps for a client that does not read. */
@@ -142,7 +136,7 @@ TEST_ON(a_subscription_dropped_for_its_output_is_replaced, fixture *f)
     freeReplyObject(server_command(f->server, "PUBLISH %s %b", w.entry.channel, large, sizeof large));
     await_another(f, old);
     queue_await_ask(f->server, "x", w.entry.number);
-    end(&w);
+    finish(&w);
     assert_int_equal(stats_of(f->rt).lost, 0);
 }
 
@@ -168,8 +162,6 @@ TEST_ON(a_subscription_unknown_to_the_server_is_replaced, fixture *f)
     queue_await_ask(f->server, "x", 1);
     finish(&w);
     assert_int_equal(stats_of(w.rt).granted, w.granted + 1);
-    actor_end(w.actor);
-    dibs_close(w.rt);
 }
 
 /* ----------------------------------------------- subscribed at another server */
@@ -504,7 +496,7 @@ TEST_ON(pushes_need_only_the_documented_rights, fixture *f)
     finish(&w);
     assert_int_equal(stats_of(w.rt).granted, w.granted + 1);
     begin(&w);
-    end(&w);
+    finish(&w);
 }
 
 /* -------------------------------------------------- holders that can't push */
@@ -532,8 +524,6 @@ TEST_ON(waiters_poll_a_foreign_holder_without_tracking, fixture *f)
     queue_assert_gone(f->server, "x");
     assert_int_equal(stats_of(w.rt).tracking, 0);
     server_do(f->server, "ACL SETUSER default +@all");
-    actor_end(w.actor);
-    dibs_close(w.rt);
 }
 
 TESTS(fixture_setup, fixture_teardown)

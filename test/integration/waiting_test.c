@@ -159,8 +159,6 @@ TEST_ON(every_waiter_is_served, fixture *f)
         assert_status(DIBS_OK, agent_unlock(agent, "x"));
     }
     await_waiters(f->rt, "x", 0);
-    for (int i = 0; i < AGENTS; i++)
-        agent_stop(agents[i]);
 }
 
 /* The wait for a holder that died lasts as long as its lease, and no longer. */

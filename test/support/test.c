@@ -61,7 +61,7 @@ int test_run_all(CMFixtureFunction setup, CMFixtureFunction teardown, CMFixtureF
 
 /* ------------------------------------------------------ what ends with a test */
 
-#define ENDINGS_MOST 128
+#define ENDINGS_MOST 1024
 
 /* Guarded by endings_mutex. A test that fails leaves some. */
 static struct ending {

@@ -188,8 +188,6 @@ TEST_ON(a_thread_in_line_gives_up_with_the_first, stage *s)
     moved_clock_advance(&s->clock, MS(200) + 1);
     for (size_t i = 1; i < CROWD; i++)
         assert_status(DIBS_UNAVAILABLE, actor_result(waiters[i]));
-    for (size_t i = 0; i < CROWD; i++)
-        actor_end(waiters[i]);
 }
 
 /* The waiter's own time is over before the command's is: nobody knows whether the store can be reached. */

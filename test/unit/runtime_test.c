@@ -240,8 +240,6 @@ TEST_ON(shutdown_ends_all_waits_and_nothing_else, stage *s)
     assert_status(DIBS_OK, dibs_unlock(s->rt, "held"));
     dibs_shutdown(s->rt);
     dibs_shutdown(NULL);
-    for (size_t i = 0; i < CROWD; i++)
-        actor_end(crowd[i]);
 }
 
 TEST_ON(a_grant_in_flight_at_the_shutdown_is_kept_or_closed, stage *s)

@@ -106,8 +106,6 @@ TEST_ON(a_local_waiter_that_gives_up_keeps_the_others_order, stage *s)
     assert_status(DIBS_BUSY, actor_lock(crowd[0], s->rt, "a", 0));
     assert_status(DIBS_OK, actor_unlock(crowd[1], s->rt, "a"));
     actor_gets(crowd[3], s->rt, "a");
-    for (size_t i = 0; i < COUNT; i++)
-        actor_end(crowd[i]);
 }
 
 TEST_ON(one_thread_at_a_time_asks_for_a_name, stage *s)
