@@ -2,14 +2,8 @@
  * Many leases in one request: one that the server refuses harms no other, and
  * many releases at once keep no renewal waiting.
  */
-#include <stdio.h>
-#include <string.h>
-
-#include "support/actor.h"
 #include "support/fixture.h"
 #include "support/script_server.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #if defined(TEST_UNDER_TSAN) || defined(TEST_UNDER_ASAN) || defined(TEST_COUNTS_LINES)
 #define MANY 4000

@@ -4,8 +4,6 @@
 #include "support/fixture.h"
 #include "support/queue.h"
 #include "support/tasks.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 /*
  * A thread that blocked has just stopped reading the messages of the server, and leaves them to the next thread that

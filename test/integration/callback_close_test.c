@@ -1,11 +1,7 @@
 /* An on_event that is busy while dibs_close runs: the callback keeps what it holds until it has returned. */
 #include <stdatomic.h>
-#include <string.h>
 
-#include "support/actor.h"
 #include "support/fixture.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 /* What the callback shares with the test. */
 struct callback {

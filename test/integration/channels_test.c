@@ -6,15 +6,10 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
 
-#include "support/actor.h"
 #include "support/fixture.h"
 #include "support/queue.h"
 #include "support/script_server.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 /* Open connections stay, but there is no room for new ones when they end. */
 static void take_no_more_clients(fixture *f)

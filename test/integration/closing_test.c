@@ -5,11 +5,8 @@
  */
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
 
 #include "support/fixture.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 enum { WORKERS = 6, CALLS = 30 }; /* so many calls of each before the close, and after it */
 

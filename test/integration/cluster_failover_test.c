@@ -1,6 +1,5 @@
 /* A master of a cluster is killed, and its replica takes over: without TLS, and, where TLS is built in, with it. */
 #include <stdatomic.h>
-#include <stdlib.h>
 
 #include "integration/cluster_setup.h"
 

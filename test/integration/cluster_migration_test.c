@@ -1,6 +1,5 @@
 /* Locks whose slot is in the middle of a migration: ASK, TRYAGAIN, and what is done while slots move. */
 #include <stdatomic.h>
-#include <stdlib.h>
 
 #include "integration/cluster_setup.h"
 #include "support/tracking.h"

@@ -1,6 +1,4 @@
 /* Locks on a cluster: where they lie, and how they are followed when their slots move. */
-#include <stdlib.h>
-
 #include "integration/cluster_setup.h"
 #include "support/tracking.h"
 

@@ -1,5 +1,4 @@
 /* Nodes of a cluster that can't be reached, at the opening and later, and how often nodes are asked for the map. */
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "integration/cluster_setup.h"

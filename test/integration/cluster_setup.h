@@ -2,17 +2,10 @@
 #ifndef DIBS_TEST_CLUSTER_SETUP_H
 #define DIBS_TEST_CLUSTER_SETUP_H
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "support/actor.h"
 #include "support/certificates.h"
 #include "support/cluster.h"
 #include "support/events.h"
 #include "support/fixture.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 struct scene {
     cluster *c;

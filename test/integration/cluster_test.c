@@ -1,10 +1,5 @@
 /* A server that is part of a cluster: which names it takes, and what is said of the others. */
-#include <stdio.h>
-#include <string.h>
-
 #include "support/fixture.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 static int setup(void **state)
 {

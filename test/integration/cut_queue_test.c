@@ -3,13 +3,10 @@
  * which somebody waits, in a message that tells of a grant. No lock is granted twice or stranded, no unlock is lost,
  * and no entry stays in a queue.
  */
-#include "support/actor.h"
 #include "support/delays.h"
 #include "support/fixture.h"
 #include "support/queue.h"
 #include "support/script_server.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define ASK_OR_RELEASE "\r\n$1\r\n3\r\n$8\r\nlock:cut\r\n" /* as ASK_OR_RELEASE_OF_X */
 

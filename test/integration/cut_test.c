@@ -2,13 +2,9 @@
  * Replies that break off, hang, or answer a command that arrives too late: whatever became of the command, nothing is
  * left.
  */
-#include <string.h>
-
 #include "support/delays.h"
 #include "support/fixture.h"
 #include "support/script_server.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define LOCK "\r\n$8\r\nlock:cut\r\n"
 #define ASK_OR_RELEASE "\r\n$1\r\n3\r\n$8\r\nlock:cut\r\n" /* as ASK_OR_RELEASE_OF_X */

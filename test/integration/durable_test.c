@@ -5,20 +5,15 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "support/actor.h"
 #include "support/child.h"
 #include "support/findings.h"
 #include "support/fixture.h"
 #include "support/process.h"
 #include "support/queue.h"
 #include "support/script_server.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define SAYS_YES "*2\r\n:1\r\n:0\r\n"
 #define SAYS_NO "*2\r\n:0\r\n:1\r\n"

@@ -1,16 +1,11 @@
 /* dibs_examine on one server: each verdict of each subject. */
 #include <ctype.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "support/document.h"
 #include "support/findings.h"
 #include "support/fixture.h"
 #include "support/script_server.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define OK DIBS_VERDICT_OK
 #define WARN DIBS_VERDICT_WARN

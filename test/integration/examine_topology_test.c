@@ -1,9 +1,6 @@
 /* dibs_examine on several servers: what concerns the sentinels, the nodes of a cluster, the masters of a quorum. */
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,8 +11,6 @@
 #include "support/fixture.h"
 #include "support/masters.h"
 #include "support/sentinels.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 /* The lease that a clone does not know: it is longer than opening and examining a quorum takes. */
 #define CLONED_MS 6000
@@ -68,8 +63,7 @@ TEST(examine_reports_a_sentinel_that_names_another_master)
 
 TEST(examine_warns_of_a_single_sentinel)
 {
-    server *master = test_server(server_start(&(server_options){.tcp = true})),
-           *other = test_server(server_start(&(server_options){.tcp = true}));
+    server *master = test_server(server_start(&(server_options){.tcp = true}));
     server *sentinel = sentinel_start(master);
     dibs_runtime *rt = open_url(sentinel->url, NULL);
 

@@ -1,13 +1,8 @@
 /* Mutual exclusion: never are two threads inside at once, whatever their process and however each got the lock. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "support/fixture.h"
 #include "support/process.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 enum {
     PROCESSES = 8,

@@ -7,19 +7,14 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "support/actor.h"
 #include "support/agent.h"
 #include "support/child.h"
 #include "support/fixture.h"
 #include "support/queue.h"
 #include "support/self.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 /* ------------------------------------------------------------------- threads */
 

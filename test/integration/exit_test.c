@@ -5,16 +5,12 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "support/fixture.h"
 #include "support/process.h"
 #include "support/queue.h"
 #include "support/script_server.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 TEST_WITH(a_process_may_end_in_each_way, fixture_setup, fixture_teardown, fixture *f)
 {

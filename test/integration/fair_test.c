@@ -1,14 +1,8 @@
 /* DIBS_FAIR: strictly in the order in which the server was asked, over all threads of all processes. */
-#include <stdio.h>
-#include <string.h>
-
-#include "support/actor.h"
 #include "support/agent.h"
 #include "support/fixture.h"
 #include "support/process.h"
 #include "support/queue.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 static const dibs_lock_options fair = {.flags = DIBS_FAIR};
 

@@ -1,12 +1,7 @@
 /* Every wrong answer that a store may give: each call returns the right status in time, and leaves nothing behind. */
-#include <string.h>
-
-#include "support/actor.h"
 #include "support/fixture.h"
 #include "support/queue.h"
 #include "support/script_server.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 /*
  * Expects that dibs_open fails with that status in bounded time, and that the detail contains `word`, unless that is

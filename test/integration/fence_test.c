@@ -1,12 +1,6 @@
 /* The fence: larger for every later hold of a name, by any thread and after any fault. */
-#include <stdlib.h>
-#include <string.h>
-
-#include "support/actor.h"
 #include "support/agent.h"
 #include "support/fixture.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 static void check_range(uint64_t fence)
 {

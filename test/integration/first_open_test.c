@@ -10,7 +10,6 @@
 #include "support/child.h"
 #include "support/failing_malloc.h"
 #include "support/fixture.h"
-#include "support/test.h"
 
 #define NTH_MOST 5000
 

@@ -2,15 +2,9 @@
  * dibs_force_unlock: its effect on the holder and on the waiters; in a store that is out of memory, over connections
  * that were closed, with the token as shown.
  */
-#include <stdio.h>
-#include <string.h>
-
-#include "support/actor.h"
 #include "support/agent.h"
 #include "support/fixture.h"
 #include "support/queue.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 static void begin_scene(fixture *f, process *agent, dibs_owner *owner)
 {

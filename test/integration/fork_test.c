@@ -1,20 +1,14 @@
 /* After fork the child holds none of its parent's locks, can use the library at once, and does not harm its parent. */
 #include <dibs_metrics.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "support/actor.h"
 #include "support/child.h"
 #include "support/fixture.h"
 #include "support/process.h"
 #include "support/queue.h"
 #include "support/self.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 /* ---------------------------------------------------------- what it holds */
 

@@ -5,14 +5,11 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <time.h>
 
 #include "support/agent.h"
 #include "support/fixture.h"
 #include "support/queue.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 enum { THREADS = 4, HANDOFF_MS = 10, FENCES_A_LEASE = 1024 };
 

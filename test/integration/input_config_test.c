@@ -1,11 +1,7 @@
 /* Configurations and URLs: invalid ones are refused before anything else; odd but valid ones reach a real server. */
 #include <netdb.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "support/fixture.h"
-#include "support/test.h"
 
 /* -------------------------------------------------------------------- config */
 

@@ -1,11 +1,5 @@
 /* Names, times and flags: invalid ones are refused before anything else; odd but valid ones work. */
-#include <stdio.h>
-#include <string.h>
-
-#include "support/actor.h"
 #include "support/fixture.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 /* --------------------------------------------------------------------- names */
 

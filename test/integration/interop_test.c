@@ -1,12 +1,8 @@
 /* dibs and clients that know nothing of it, on the same keys: each excludes the other. */
-#include <string.h>
-
 #include "support/actor.h"
 #include "support/fixture.h"
 #include "support/process.h"
 #include "support/queue.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 /* ---------------------------------------------------------------- redis-py */
 

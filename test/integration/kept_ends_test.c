@@ -1,10 +1,8 @@
 /* Kept leases whose processes do not give them back when recalled, because they have ended or do not get the recall. */
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "kept_setup.h"
-#include "support/actor.h"
 #include "support/agent.h"
 #include "support/process.h"
 

@@ -4,9 +4,6 @@
  */
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -14,8 +11,6 @@
 #include "support/kept_judge.h"
 #include "support/process.h"
 #include "support/sentinels.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 enum { KEEP_MS = 100, LEAST_FOREIGN = 5, LEAST_FAULTS = 6 };
 

@@ -3,11 +3,9 @@
  * do not answer.
  */
 #include <pthread.h>
-#include <stdlib.h>
 
 #include "kept_setup.h"
 #include "support/agent.h"
-#include "support/actor.h"
 #include "support/process.h"
 #include "support/queue.h"
 #include "support/script_server.h"

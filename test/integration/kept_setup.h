@@ -2,13 +2,8 @@
 #ifndef DIBS_TEST_KEPT_SETUP_H
 #define DIBS_TEST_KEPT_SETUP_H
 
-#include <stdio.h>
-#include <string.h>
-
 #include "support/fixture.h"
-#include "support/test.h"
 #include "support/tracking.h"
-#include "support/wait.h"
 
 #define KEEP_LONG_MS 60000 /* no unused lease is given back while a test runs */
 #define IN_A_ROW 4

@@ -1,9 +1,7 @@
 /* Kept leases: when the process keeps one, how it is taken again, and what it is given back for. */
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "kept_setup.h"
-#include "support/actor.h"
 #include "support/child.h"
 #include "support/tasks.h"
 

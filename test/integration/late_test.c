@@ -2,16 +2,10 @@
  * Requests that reach the store late: a stuck renewal, an ask or an extension whose time is over. They change nothing.
  */
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "redis/scripts.h"
-#include "support/actor.h"
 #include "support/fixture.h"
 #include "support/script_server.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define FAR_MS 300000 /* more than any lease of these tests but LONG_LEASE_MS */
 

@@ -1,13 +1,7 @@
 /* A lease: renewed while it is held, ended in time, and never lost without notice. */
-#include <stdio.h>
-#include <string.h>
-
-#include "support/actor.h"
 #include "support/agent.h"
 #include "support/fixture.h"
 #include "support/script_server.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 /* What the library takes off a lease for drift, and a millisecond of rounding. */
 #define MARGIN_MS(lease) ((lease) / 100 + 3)

@@ -1,13 +1,9 @@
 /* doc/SERVERS.md: what works on servers that do not know a command, and behind a proxy that passes on nothing but keys.
  */
-#include <stdio.h>
-#include <string.h>
-
 #include "support/ability.h"
 #include "support/document.h"
 #include "support/fixture.h"
 #include "support/script_server.h"
-#include "support/test.h"
 
 enum { ROWS_MOST = 40 };
 

@@ -1,15 +1,10 @@
 /* A runtime's life: opened and closed without a trace, closed while threads are inside, and its events. */
 #include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
 
-#include "support/actor.h"
 #include "support/fixture.h"
 #include "support/queue.h"
 #include "support/self.h"
-#include "support/test.h"
 #include "support/tracking.h"
-#include "support/wait.h"
 
 /* ------------------------------------------------------------ open, close */
 

@@ -4,13 +4,9 @@
  *
  * Where a sanitizer has its own allocator, nothing fails.
  */
-#include <stdio.h>
-
 #include "support/failing_malloc.h"
 #include "support/fixture.h"
 #include "support/masters.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define NTH_MOST 20000
 

@@ -1,7 +1,4 @@
 /* dibs_list, and how long an owner has held its lock (dibs_owner.held_ms). */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "support/child.h"
@@ -10,8 +7,6 @@
 #include "support/masters.h"
 #include "support/process.h"
 #include "support/script_server.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define KEPT 64
 

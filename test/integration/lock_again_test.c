@@ -2,14 +2,9 @@
  * A name that the process released a moment ago is locked again by plain commands (rule 70), if nobody else wanted it.
  * This works only within 20 ms, so each test goes on until it has happened.
  */
-#include <string.h>
-
-#include "support/actor.h"
 #include "support/fixture.h"
 #include "support/queue.h"
 #include "support/script_server.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define FENCES_A_GRANT 1024
 #define KEY_OF_FENCE "dibs:fence:{lock:x}"

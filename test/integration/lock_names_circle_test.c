@@ -3,14 +3,8 @@
  * holders are ever inside at once. With an argument: that many times each.
  */
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "support/actor.h"
 #include "support/fixture.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 enum { NAMES = 16, WANTED = 8, OWNERS = 4, TIMES = 250 };
 

@@ -6,8 +6,6 @@
  */
 #include "support/failing_malloc.h"
 #include "support/fixture.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 enum { NAMES = 12, NTH_MOST = 20000 };
 

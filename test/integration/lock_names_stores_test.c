@@ -1,15 +1,9 @@
 /* Several names at once, on every kind of store: a server, a cluster with names on several nodes, a quorum, sentinels.
  */
-#include <stdio.h>
-#include <string.h>
-
-#include "support/actor.h"
 #include "support/cluster.h"
 #include "support/fixture.h"
 #include "support/masters.h"
 #include "support/sentinels.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 enum { NAMES = 40 };
 

@@ -1,13 +1,9 @@
 /* Requests that reach a member of a quorum late: top-ups and votes. */
-#include <stdlib.h>
-
 #include "redis/scripts.h"
 #include "support/masters.h"
 #include "support/script_server.h"
 #include "support/seat.h"
 #include "support/server.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define LEASE_MS LONG_LEASE_MS
 #define TIMEOUT_MS 1500 /* what is sent is too late after this time */

@@ -5,16 +5,11 @@
  *
  * Where a sanitizer has its own allocator, the cycles go without failures.
  */
-#include <stdio.h>
-
-#include "support/actor.h"
 #include "support/failing_malloc.h"
 #include "support/fixture.h"
 #include "support/queue.h"
 #include "support/self.h"
-#include "support/test.h"
 #include "support/tracking.h"
-#include "support/wait.h"
 
 #define NTH_MOST 5000
 

@@ -2,14 +2,9 @@
  * The store is restarted: a lock that was deleted in the old server or the new one, or released meanwhile, is not
  * restored.
  */
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "support/fixture.h"
 #include "support/restart.h"
 #include "support/script_server.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 /* --------------------------------------------------------------- deleted */
 

@@ -2,14 +2,10 @@
  * A store that can't be reached, or has lost its data: the outage is ridden out for outage_ms, and then work goes on.
  */
 #include <inttypes.h>
-#include <string.h>
 
 #include "redis/scripts.h"
-#include "support/actor.h"
 #include "support/fixture.h"
 #include "support/script_server.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 /* ------------------------------------------------------------------ outages */
 

@@ -3,15 +3,9 @@
  * deletes a key by its value. What stands between the library and the server says that it has one, and answers it,
  * where the test's server has none.
  */
-#include <stdio.h>
-#include <string.h>
-
-#include "support/actor.h"
 #include "support/fixture.h"
 #include "support/queue.h"
 #include "support/script_server.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define INFO_OF_SERVER "\r\nINFO\r\n$6\r\nserver\r\n"
 #define DELIFEQ "\r\nDELIFEQ\r\n$6\r\nlock:x\r\n"

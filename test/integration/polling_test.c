@@ -7,8 +7,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -17,8 +15,6 @@
 #include "support/child.h"
 #include "support/fixture.h"
 #include "support/script_server.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 enum { THREADS = 8, ROUNDS = 400, SPIN_US = 300, DELAY_MS = 10, SLOW_ROUNDS = 60 };
 

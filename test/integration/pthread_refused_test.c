@@ -15,7 +15,6 @@
 #include "support/fixture.h"
 #include "support/process.h"
 #include "support/self.h"
-#include "support/test.h"
 
 static void ignore(const dibs_event *event, void *arg)
 {

@@ -3,8 +3,6 @@
 
 #include "integration/queue_setup.h"
 #include "support/queue.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 enum {
     DEAD = 100000,

@@ -2,14 +2,9 @@
 #ifndef DIBS_TEST_QUEUE_SETUP_H
 #define DIBS_TEST_QUEUE_SETUP_H
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "redis/scripts.h"
 #include "support/fixture.h"
 #include "support/queue.h"
-#include "support/test.h"
 
 #define LEASE "600000"
 #define KEYS "lock:x dibs:fence:{lock:x} dibs:queue:{lock:x}"

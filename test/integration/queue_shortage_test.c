@@ -1,7 +1,6 @@
 /* The queue in Redis where the server is out of memory, or the account lacks a right. */
 #include "integration/queue_setup.h"
 #include "support/queue.h"
-#include "support/test.h"
 
 #define LONGER_LEASE "6000000" /* so much longer that the queue has to live longer, too */
 

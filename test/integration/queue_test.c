@@ -4,8 +4,6 @@
  */
 #include "integration/queue_setup.h"
 #include "support/queue.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 /* --------------------------------------------------------------- the scripts */
 

@@ -1,11 +1,6 @@
 /* Clocks of masters that are set by less than makes an ask late, between connections, or while no client asks. */
-#include <stdio.h>
-#include <string.h>
-
 #include "support/fixture.h"
 #include "support/masters.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define LEASE_MS 2000
 #define LONG_MS 20000 /* for a lease that nobody waits for here */
@@ -84,7 +79,7 @@ TEST_ON(a_master_whose_clock_was_set_waits_for_a_second_however_short_leases_are
     masters_step_clock(m, 0, 60000);
     assert_true(wait_until(may_not_vote, m, LIMIT_MS));
     long long votes_from = first_masters(m, VOTES_FROM);
-    dibs_runtime *later = test_runtime(masters_open_another(m, SHORT_MS));
+    test_runtime(masters_open_another(m, SHORT_MS));
     for (int64_t end = now_ms() + LIMIT_MS; now_ms() < end; pause_ms(10)) {
         long long now_from = first_masters(m, VOTES_FROM);
         if (now_from == 0)

@@ -1,9 +1,6 @@
 /* How a quorum is connected: to all of its masters, and no call waits for a master that it does not need. */
-#include "support/actor.h"
 #include "support/fixture.h"
 #include "support/masters.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define TIMEOUT_MS 4000
 #define SILENT_MS 300

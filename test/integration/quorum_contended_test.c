@@ -1,12 +1,8 @@
 /* Many want a lock of a quorum: each gets it, one at a time, and fences grow from holder to holder. */
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "support/masters.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define CONTENDERS 16
 #define PROMISED_MS 3000

@@ -2,17 +2,10 @@
  * What the masters of a quorum may forget: fences, their last grants, the longest lease, and which quorum they belong
  * to.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "support/actor.h"
 #include "support/agent.h"
 #include "support/fixture.h"
 #include "support/masters.h"
 #include "support/script_server.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define LEASE_MS 2000
 #define AHEAD_MS 120000
@@ -249,7 +242,7 @@ TEST_WITH(a_silent_master_is_given_time_to_say_that_the_quorum_is_not_new, maste
     server_pause(m->servers[2]);
     server_do(m->servers[0], "FLUSHALL");
     server_do(m->servers[1], "FLUSHALL");
-    dibs_runtime *other = test_runtime(masters_open_another(m, LEASE_MS));
+    test_runtime(masters_open_another(m, LEASE_MS));
     assert_false(master_knows(m->servers[0]) || master_knows(m->servers[1]));
     server_resume(m->servers[2]);
     (void)!dibs_trylock(m->rt, "a"); /* it learns that they may not vote */

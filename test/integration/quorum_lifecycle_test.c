@@ -1,14 +1,9 @@
 /* Holds of a quorum from their grant to their end: renewal, extension, loss, hand-over, fork, close, fences. */
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "support/child.h"
 #include "support/masters.h"
-#include "support/test.h"
 #include "support/tracking.h"
-#include "support/wait.h"
 
 TEST_ON_THREE_AND_FIVE(a_lease_is_renewed_by_a_majority, masters *m)
 {

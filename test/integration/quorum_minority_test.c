@@ -1,14 +1,8 @@
 /*
  * A minority of the masters is down, silent, slow, wiped or has a foreign key: this blocks no call, and leaves nothing.
  */
-#include <stdio.h>
-#include <string.h>
-
-#include "support/actor.h"
 #include "support/fixture.h"
 #include "support/masters.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define PAIRS 100
 

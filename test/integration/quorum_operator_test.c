@@ -1,12 +1,6 @@
 /* dibs_admit: an operator vouches for masters, which then vote again where no client knows enough. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "support/fixture.h"
 #include "support/masters.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define LEASE_MS 2000
 #define DAY_MS 80000000 /* nearly */

@@ -1,15 +1,10 @@
 /* DIBS_SHARED on a quorum of masters: readers and writers, while all are well, or a minority is not. */
 #include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
 
-#include "support/actor.h"
 #include "support/masters.h"
 #include "support/queue.h"
 #include "support/tasks.h"
-#include "support/test.h"
 #include "support/tracking.h"
-#include "support/wait.h"
 
 enum { READERS = 3 };
 

@@ -1,9 +1,5 @@
 /* A quorum of masters: grants, renewals and releases while all masters are well, or a minority is not. */
-#include <string.h>
-
 #include "support/masters.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 /* On a busy machine a master may rest at the time of the ask: then the next renewal tops the lock up there. */
 TEST_ON_THREE_AND_FIVE(a_lock_is_granted_by_all_masters, masters *m)

@@ -1,15 +1,11 @@
 /* Which masters of a quorum may vote: a new quorum at once, a master that lost its data only after the longest lease.
  */
 #include <pthread.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "support/agent.h"
 #include "support/fixture.h"
 #include "support/masters.h"
 #include "support/script_server.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define CLIENTS 8
 #define LEASE_MS 2000

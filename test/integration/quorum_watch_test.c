@@ -2,15 +2,11 @@
  * Masters of a quorum tell of changes: the loss of a lock at a majority is noticed at once, long before its lease of 30
  * s would be renewed; a lock that a minority has lost is set there again, as soon.
  */
-#include <stdio.h>
-#include <string.h>
 #include <time.h>
 
 #include "support/masters.h"
 #include "support/script_server.h"
-#include "support/test.h"
 #include "support/tracking.h"
-#include "support/wait.h"
 
 #define FLUSH_LEASE_MS 6000 /* much longer than SOON_MS */
 #define FLUSHES 5           /* so often at most, until one is told at once */

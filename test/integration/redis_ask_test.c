@@ -3,13 +3,7 @@
  * which they were sent, however busy it is. MONITOR shows which connection each came over. Also how often the store is
  * asked.
  */
-#include <stdio.h>
-#include <string.h>
-
-#include "support/actor.h"
 #include "support/fixture.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define ROUNDS 5
 #define CONNECTIONS 2

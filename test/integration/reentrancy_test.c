@@ -1,10 +1,5 @@
 /* A thread may lock what it holds: counted, without the store, and only for itself. */
-#include <string.h>
-
-#include "support/actor.h"
 #include "support/fixture.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 enum { DEPTH = 1000, TRIES = 5 };
 

@@ -1,13 +1,8 @@
 /* Renewals at the server: how long the fence lives, and what is restored where the server was restarted. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "store/redis/redis_store.h"
 #include "support/seat.h"
 #include "support/server.h"
 #include "support/test.h"
-#include "support/wait.h"
 
 #define MEMORY_MS 3500000 /* so long a server surely knows the last fence of a lock */
 #define MARGIN_MS 60000

@@ -2,12 +2,9 @@
 #include <inttypes.h>
 
 #include "integration/replicas_setup.h"
-#include "support/actor.h"
 #include "support/fixture.h"
 #include "support/script_server.h"
 #include "support/tasks.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 /* The test's server has no replica, so a grant is never acknowledged, and is retracted. */
 static void expect_taken_back(fixture *f, dibs_runtime *rt, script_server *net, script_rule rule)

@@ -3,7 +3,6 @@
  * another of its threads asks; or from a thread of this process.
  */
 #include "integration/replicas_setup.h"
-#include "support/actor.h"
 #include "support/queue.h"
 
 static const dibs_lock_options fair = {.flags = DIBS_FAIR};

@@ -2,11 +2,7 @@
 #ifndef DIBS_TEST_REPLICAS_SETUP_H
 #define DIBS_TEST_REPLICAS_SETUP_H
 
-#include <string.h>
-
 #include "support/fixture.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 struct info {
     server *server;

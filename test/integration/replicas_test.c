@@ -2,17 +2,11 @@
  * min_replicas: a first acquire is acknowledged by so many replicas, or retracted; so is a grant by push. And a replica
  * that is promoted.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "integration/replicas_setup.h"
-#include "support/actor.h"
 #include "support/queue.h"
 #include "support/common/redis_process.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 TEST(a_first_acquire_waits_for_its_replicas)
 {

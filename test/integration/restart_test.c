@@ -1,17 +1,11 @@
 /* The store is restarted or fails over: what is held is restored, unless another held it since. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "redis/scripts.h"
-#include "support/actor.h"
 #include "support/agent.h"
 #include "support/fixture.h"
 #include "support/restart.h"
 #include "support/script_server.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define FENCE "dibs:fence:{lock:x}"
 

@@ -4,9 +4,7 @@
 #include "support/process.h"
 #include "support/restart.h"
 #include "support/script_server.h"
-#include "support/test.h"
 #include "support/tracking.h"
-#include "support/wait.h"
 
 #define LEASE_OF_AN_HOUR_MS 3600000 /* far beyond any limit of these tests */
 

@@ -1,14 +1,8 @@
 /* Retractions come to an end where a connection, or a whole master, is missing: memory does not grow for ever. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "support/fixture.h"
 #include "support/masters.h"
 #include "support/seat.h"
 #include "support/tasks.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 /* --------------------------------------------------------------- no more clients */
 

@@ -3,14 +3,10 @@
  * row, and the server has refused it.
  */
 #include <ctype.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "support/ability.h"
 #include "support/document.h"
 #include "support/fixture.h"
-#include "support/test.h"
 
 #define FILE_NAME "doc/ACCOUNTS.md"
 #define SETUSER "ACL SETUSER locks on >PASSWORD"

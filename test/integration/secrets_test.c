@@ -1,11 +1,6 @@
 /* No error and no event contains a password, whatever a server answers. */
-#include <stdio.h>
-#include <string.h>
-
 #include "support/fixture.h"
 #include "support/script_server.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define USER "adm1n"
 #define PASSWORD "S3cr3t-0f-ours"

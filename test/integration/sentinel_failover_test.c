@@ -4,19 +4,13 @@
  */
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "support/actor.h"
 #include "support/certificates.h"
 #include "support/events.h"
 #include "support/fixture.h"
 #include "support/process.h"
 #include "support/queue.h"
 #include "support/sentinels.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define THREADS 8
 #define LEASE_MS 20000 /* outlives a failover, even on a loaded machine */

@@ -1,14 +1,8 @@
 /* redis-sentinel://: how the master is found, and what is reported where it is not. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "support/child.h"
 #include "support/fake_sentinel.h"
 #include "support/fixture.h"
 #include "support/sentinels.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 static sentinels *shared; /* no test here has a failover */
 

@@ -3,16 +3,11 @@
  * believed.
  */
 #include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
 
-#include "support/actor.h"
 #include "support/agent.h"
 #include "support/fixture.h"
 #include "support/queue.h"
 #include "support/script_server.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 /* Starts an agent that waits for "x" behind those that wait already. */
 static process *agent_in_queue(fixture *f, uint32_t lease_ms, long long place)

@@ -3,17 +3,11 @@
  * where that one is lost or not allowed. One server has all slots here.
  */
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "redis/slot.h"
-#include "support/actor.h"
 #include "support/fixture.h"
 #include "support/queue.h"
 #include "support/script_server.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 /* A cluster takes two seconds to come up, so the tests share one. */
 static int start(void **state)

@@ -1,14 +1,8 @@
 /* DIBS_SHARED, while the server is restarted: with all its data, or with those of some time before. */
-#include <stdio.h>
-#include <string.h>
-
 #include "redis/scripts.h"
-#include "support/actor.h"
 #include "support/fixture.h"
 #include "support/queue.h"
 #include "support/restart.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define PERSISTENT "appendonly yes\nappendfsync always"
 

@@ -1,8 +1,4 @@
 /* DIBS_SHARED: readers and writers, and semaphores, over runtimes and threads on one server. */
-#include <stdio.h>
-#include <string.h>
-
-#include "support/actor.h"
 #include "support/child.h"
 #include "support/fixture.h"
 #include "support/process.h"
@@ -10,9 +6,7 @@
 #include "support/restart.h"
 #include "support/script_server.h"
 #include "support/tasks.h"
-#include "support/test.h"
 #include "support/tracking.h"
-#include "support/wait.h"
 
 static const dibs_lock_options shared = {.flags = DIBS_SHARED};
 

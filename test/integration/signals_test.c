@@ -2,13 +2,10 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <string.h>
 #include <sys/time.h>
 
 #include "support/fixture.h"
 #include "support/script_server.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 static volatile sig_atomic_t pipe_signals;
 static atomic_int alarms; /* of all threads */

@@ -2,17 +2,12 @@
  * The server is restarted with an older state that shows an owner which has released the lock since. The holder's lease
  * takes that owner's place.
  */
-#include <stdio.h>
-#include <string.h>
-
 #include "redis/scripts.h"
 #include "support/agent.h"
 #include "support/fixture.h"
 #include "support/queue.h"
 #include "support/restart.h"
 #include "support/script_server.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define FENCE "dibs:fence:{lock:x}"
 

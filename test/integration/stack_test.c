@@ -5,16 +5,11 @@
  * Sanitizers need more, so there the threads have what is usual.
  */
 #include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "support/actor.h"
 #include "support/fixture.h"
 #include "support/queue.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #if defined(TEST_UNDER_ASAN) || defined(TEST_UNDER_TSAN)
 #define STACK_LEAST (1024 * 1024)

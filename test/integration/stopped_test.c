@@ -1,13 +1,8 @@
 /* A process is stopped for longer than a command may take, and goes on: what the server answered meanwhile counts. */
-#include <stdio.h>
-#include <string.h>
-
 #include "support/fixture.h"
 #include "support/process.h"
 #include "support/queue.h"
 #include "support/script_server.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 enum {
     THREADS = 16,

@@ -7,9 +7,6 @@
 #define DIBS_TEST_STORE_SETUP_H
 
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "support/certificates.h"
 #include "support/cluster.h"
@@ -17,7 +14,6 @@
 #include "support/sentinels.h"
 #include "support/server.h"
 #include "support/test.h"
-#include "support/wait.h"
 
 #define LEASE_MS LONG_LEASE_MS
 #define SEATS 3

@@ -6,18 +6,13 @@
  */
 #include <dirent.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "support/actor.h"
 #include "support/agent.h"
 #include "support/fixture.h"
 #include "support/queue.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 static atomic_int hours; /* that the machine was suspended */
 

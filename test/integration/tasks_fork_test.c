@@ -1,13 +1,9 @@
 /* A child that is forked while its parent has tasks, begun calls and queues. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "support/child.h"
 #include "support/fixture.h"
 #include "support/tasks.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 /* What the test's own thread leaves for the child; written only before the fork. */
 static dibs_task *task, *second;

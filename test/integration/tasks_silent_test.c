@@ -1,12 +1,7 @@
 /* Tasks and begun calls on a server that does not answer, or whose replicas do not. */
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "support/fixture.h"
 #include "support/queue.h"
 #include "support/tasks.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define FOREVER DIBS_WAIT_FOREVER
 #define SILENT_MS 300

@@ -9,15 +9,11 @@
  */
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "support/child.h"
 #include "support/fixture.h"
 #include "support/process.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 enum { THREADS = 8, TASKS = 64, QUEUES = 4, NAMES = 12, CALLS = 4000000, BATCH = 16 };
 

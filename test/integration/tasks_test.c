@@ -1,15 +1,9 @@
 /* Tasks and begun calls on every kind of store: one table of cases. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "support/cluster.h"
 #include "support/fixture.h"
 #include "support/masters.h"
 #include "support/sentinels.h"
 #include "support/tasks.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define FOREVER DIBS_WAIT_FOREVER
 

@@ -1,16 +1,11 @@
 /* A thread that ends while it holds locks: they are released, and an event tells of it. */
 #include <dibs_metrics.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <string.h>
 
-#include "support/actor.h"
 #include "support/fixture.h"
 #include "support/queue.h"
 #include "support/script_server.h"
 #include "support/tasks.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 typedef void ending(actor *a);
 

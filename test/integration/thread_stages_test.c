@@ -7,12 +7,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "support/actor.h"
 #include "support/agent.h"
 #include "support/fixture.h"
 #include "support/queue.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define FOREVER DIBS_WAIT_FOREVER
 

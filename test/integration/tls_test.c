@@ -7,20 +7,14 @@
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "support/actor.h"
 #include "support/certificates.h"
 #include "support/child.h"
 #include "support/fixture.h"
 #include "support/queue.h"
-#include "support/test.h"
 #include "support/tls_relay.h"
-#include "support/wait.h"
 
 #ifdef DIBS_WITH_TLS
 

@@ -2,15 +2,11 @@
  * Which servers the library trusts, and which clients a server accepts: right and wrong certificates on either side,
  * names, versions of TLS, and the files of the configuration. For builds without TLS see tls_test.c.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "support/certificates.h"
 #include "support/fixture.h"
-#include "support/test.h"
 #include "support/tls_relay.h"
 
 #ifdef DIBS_WITH_TLS

@@ -3,17 +3,11 @@
  * used.
  */
 #include <ctype.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "support/actor.h"
 #include "support/cluster.h"
 #include "support/document.h"
 #include "support/fixture.h"
 #include "support/sentinels.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define FILE_NAME "doc/ACCOUNTS.md"
 #define SETUSER "ACL SETUSER locks on >PASSWORD"

@@ -1,13 +1,8 @@
 /* Very many messages at once: all are processed soon, and nothing that is due meanwhile is late. */
 #include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
 
-#include "support/actor.h"
 #include "support/fixture.h"
-#include "support/test.h"
 #include "support/tracking.h"
-#include "support/wait.h"
 
 enum { MANY = 5000 };
 

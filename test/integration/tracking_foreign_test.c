@@ -1,16 +1,10 @@
 /* A client that does not use dibs has the lock: waiters are told when it is free, and rarely ask meanwhile. */
-#include <stdio.h>
-#include <string.h>
-
-#include "support/actor.h"
 #include "support/agent.h"
 #include "support/fixture.h"
 #include "support/queue.h"
 #include "support/restart.h"
 #include "support/script_server.h"
-#include "support/test.h"
 #include "support/tracking.h"
-#include "support/wait.h"
 
 enum { MOST = 4 };
 

@@ -2,14 +2,9 @@
  * The holder of a lock that is deleted, overwritten or taken away learns of it at once, long before its lease would be
  * renewed, which here takes 10 s and more.
  */
-#include <stdio.h>
-#include <string.h>
-
 #include "support/fixture.h"
 #include "support/restart.h"
-#include "support/test.h"
 #include "support/tracking.h"
-#include "support/wait.h"
 
 /* Locks the name, and waits until it is tracked. No other lock may be. */
 static void hold(fixture *f, const char *name)

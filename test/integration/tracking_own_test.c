@@ -3,19 +3,15 @@
  * hand-over costs one command at most and ends nothing.
  */
 #include <hiredis/hiredis.h>
-#include <stdio.h>
 #include <unistd.h>
 
-#include "support/actor.h"
 #include "support/agent.h"
 #include "support/child.h"
 #include "support/fixture.h"
 #include "support/process.h"
 #include "support/queue.h"
 #include "support/script_server.h"
-#include "support/test.h"
 #include "support/tracking.h"
-#include "support/wait.h"
 
 #define QUIET_MS 200 /* what a message may bring about has happened by then: a renewal is sent 2 ms after it */
 

@@ -2,16 +2,10 @@
  * If the server may not or cannot tell of changes, or its messages get lost, the library works without them: the next
  * renewal finds losses, and waiters poll a foreign holder's key every 50 to 100 ms.
  */
-#include <stdio.h>
-#include <string.h>
-
-#include "support/actor.h"
 #include "support/fixture.h"
 #include "support/queue.h"
 #include "support/script_server.h"
-#include "support/test.h"
 #include "support/tracking.h"
-#include "support/wait.h"
 
 #define RENEW_MS 200
 

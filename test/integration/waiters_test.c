@@ -1,10 +1,7 @@
 /* The waiters of a lock: what dibs_query_waiters tells of its queue. */
 #include "integration/queue_setup.h"
-#include "support/actor.h"
 #include "support/masters.h"
 #include "support/queue.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 enum { ROOM = 4 };
 

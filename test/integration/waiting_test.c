@@ -1,16 +1,11 @@
 /* Waiting: as long as requested, no longer than needed. */
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "redis/scripts.h"
-#include "support/actor.h"
 #include "support/agent.h"
 #include "support/fixture.h"
 #include "support/queue.h"
 #include "support/script_server.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 TEST_ON(a_timed_wait_ends_in_time, fixture *f)
 {

@@ -1,13 +1,7 @@
 /* Tries which parts of the library work on a server with a given account. */
 #include "support/ability.h"
 
-#include <stdio.h>
-#include <string.h>
-
-#include "support/actor.h"
 #include "support/fixture.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 enum { RENEW_MS = 100, NEVER_MS = 600 /* for so long it is checked that something unexpected does not happen */ };
 

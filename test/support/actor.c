@@ -8,13 +8,9 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "support/test.h"
-#include "support/wait.h"
 
 typedef enum call_kind { CALL_LOCK, CALL_UNLOCK, CALL_UNLOCK_ALL, CALL_EXTEND, CALL_HOLD, CALL_CHECK } call_kind;
 

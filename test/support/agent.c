@@ -2,11 +2,8 @@
 #include "support/agent.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "support/test.h"
-#include "support/wait.h"
 
 /* The status whose name begins the line. */
 static dibs_status parse_status(const char *line)

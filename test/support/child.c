@@ -4,14 +4,10 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "support/process.h"
 #include "support/test.h"
-#include "support/wait.h"
 
 void child_wants(dibs_status expected, dibs_status actual, const char *call, const char *file, int line)
 {

@@ -1,11 +1,6 @@
 #include "support/cluster.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "support/test.h"
-#include "support/wait.h"
 
 enum { MASTERS = 3, NODE_TIMEOUT_MS = 2000, NODE_ID = CLUSTER_ID_MAX };
 

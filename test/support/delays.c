@@ -3,7 +3,6 @@
 #include <inttypes.h>
 
 #include "support/test.h"
-#include "support/wait.h"
 
 /*
  * What is late by itself is late nearly always. Because the machine runs something else meanwhile, some are late, and

@@ -2,9 +2,6 @@
 #include "support/document.h"
 
 #include <ctype.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "support/process.h"
 #include "support/test.h"

@@ -1,11 +1,7 @@
 /* Records the events of a runtime. */
 #include "support/events.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "support/test.h"
-#include "support/wait.h"
 
 void events_init(events *e)
 {

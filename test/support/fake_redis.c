@@ -4,9 +4,6 @@
  */
 #include "support/fake_redis.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -16,7 +13,6 @@
 #include "support/listener.h"
 #include "support/resp.h"
 #include "support/test.h"
-#include "support/wait.h"
 
 enum { PEERS_MAX = 32, RULES_MAX = 32, LOG_FIRST = 1024, TEXT_MAX = 160 };
 

@@ -1,8 +1,5 @@
 #include "support/fake_sentinel.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "support/test.h"
 
 #define QUESTION "SENTINEL GET-MASTER-ADDR-BY-NAME"

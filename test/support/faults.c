@@ -1,11 +1,6 @@
 #include "support/faults.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "support/test.h"
-#include "support/wait.h"
 
 struct unconfirmed {
     struct unconfirmed *next;

@@ -1,9 +1,6 @@
 #include "support/findings.h"
 
 #include <locale.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "support/test.h"
 

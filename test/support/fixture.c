@@ -1,12 +1,6 @@
 /* Gives a test a server and a runtime. */
 #include "support/fixture.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "support/test.h"
-#include "support/wait.h"
-
 int fixture_setup(void **state)
 {
     fixture *f = calloc(1, sizeof *f);

@@ -9,13 +9,11 @@
 #ifndef DIBS_TEST_FIXTURE_H
 #define DIBS_TEST_FIXTURE_H
 
-#include <stddef.h>
-
-#include <dibs.h>
-
+#include "support/actor.h"
 #include "support/events.h"
 #include "support/script_server.h"
 #include "support/server.h"
+#include "support/test.h"
 
 typedef struct fixture {
     server *server;

@@ -1,14 +1,9 @@
 #include "support/masters.h"
 
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "support/fixture.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 static int setup(void **state, size_t count)
 {

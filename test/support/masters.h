@@ -6,8 +6,7 @@
 #ifndef DIBS_TEST_MASTERS_H
 #define DIBS_TEST_MASTERS_H
 
-#include <dibs.h>
-
+#include "support/actor.h"
 #include "support/events.h"
 #include "support/server.h"
 #include "support/test.h"

@@ -7,11 +7,8 @@
 #include "support/moved_clock.h"
 
 #include <sched.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "support/test.h"
-#include "support/wait.h"
 
 #define START INT64_C(1000000000000)
 #define FDS_MOST 32

@@ -5,15 +5,11 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "support/common/redis_process.h"
 #include "support/test.h"
-#include "support/wait.h"
 
 const char *program_path(const char *name)
 {

@@ -2,12 +2,8 @@
 #include "support/queue.h"
 
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "support/test.h"
-#include "support/wait.h"
 
 long long queue_size(server *s, const char *name)
 {

@@ -1,7 +1,6 @@
 #include "support/restart.h"
 
 #include "support/fixture.h"
-#include "support/wait.h"
 
 void restart(server *s)
 {

@@ -4,14 +4,11 @@
  */
 #include "support/script_server.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "support/listener.h"
 #include "support/script.h"
 #include "support/test.h"
-#include "support/wait.h"
 
 enum { CONNECTIONS_MAX = LISTENER_FDS_MOST / 2 };
 

@@ -1,11 +1,6 @@
 #include "support/seat.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "support/test.h"
-#include "support/wait.h"
 
 int64_t seat_deadline(void)
 {

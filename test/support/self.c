@@ -3,7 +3,6 @@
 #include <dirent.h>
 
 #include "support/test.h"
-#include "support/wait.h"
 
 static int entries(const char *path)
 {

@@ -1,14 +1,9 @@
 /* A master with replicas and sentinels of a test's own. */
 #include "support/sentinels.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "support/common/redis_connect.h"
 #include "support/common/redis_process.h"
 #include "support/test.h"
-#include "support/wait.h"
 
 #define DOWN_AFTER_MS 600000 /* a slow machine must not cause a failover */
 #define HASTY_DOWN_AFTER_MS 600

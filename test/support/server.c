@@ -3,9 +3,6 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,7 +12,6 @@
 #include "support/common/redis_process.h"
 #include "support/document.h"
 #include "support/test.h"
-#include "support/wait.h"
 
 enum { PORT_TRIES = 20, DATABASES = 16, LEFT_MS = 2000 };
 

@@ -1,11 +1,6 @@
 /* Gives a test a runtime on a moved clock and a faulty store. */
 #include "support/stage.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "support/test.h"
-
 int stage_setup(void **state)
 {
     stage *s = calloc(1, sizeof *s);

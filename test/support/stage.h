@@ -10,9 +10,11 @@
 #define DIBS_TEST_STAGE_H
 
 #include "core/runtime.h"
+#include "support/actor.h"
 #include "support/events.h"
 #include "support/faulty_store.h"
 #include "support/moved_clock.h"
+#include "support/test.h"
 
 typedef struct stage {
     struct moved_clock clock;

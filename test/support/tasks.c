@@ -1,11 +1,8 @@
 #include "support/tasks.h"
 
 #include <poll.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "support/test.h"
-#include "support/wait.h"
 
 dibs_task *task_of_runtime(dibs_runtime *rt)
 {

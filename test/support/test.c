@@ -2,7 +2,6 @@
 #include "support/test.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 
 /*
  * fork_test starts threads in the children of a program with threads, which ThreadSanitizer refuses unless this is set.

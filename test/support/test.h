@@ -1,16 +1,25 @@
-/* What every test program includes: cmocka with what it needs, and assertions in the terms of dibs. */
+/*
+ * What every test program includes: cmocka with what it needs, assertions in the terms of dibs, and how to wait. What
+ * this header includes, and fixture.h, stage.h and masters.h with it, the programs do not include once more.
+ */
 #ifndef DIBS_TEST_TEST_H
 #define DIBS_TEST_TEST_H
 
-/* cmocka.h wants these four before itself. */
+/* cmocka.h wants some of these before itself. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
 #include <dibs.h>
+
+#include "support/wait.h"
 
 /* Tests, and the functions that they give the library, have the parameters that others call them with. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"

@@ -11,16 +11,12 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "support/certificates.h"
 #include "support/test.h"
-#include "support/wait.h"
 
 enum { CONNECTIONS = 256 };
 

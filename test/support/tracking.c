@@ -1,12 +1,5 @@
 #include "support/tracking.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "support/test.h"
-#include "support/wait.h"
-
 void open_tracking(fixture *f, uint32_t lease_ms)
 {
     f->config.command_timeout_ms = LIMIT_MS;

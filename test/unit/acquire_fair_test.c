@@ -1,8 +1,6 @@
 /* DIBS_FAIR: first come, first served, over the threads of all runtimes. */
-#include "support/actor.h"
 #include "support/fixture.h"
 #include "support/stage.h"
-#include "support/test.h"
 
 #define LEASE 30000
 #define CROWD 8

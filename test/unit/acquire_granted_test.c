@@ -1,5 +1,4 @@
 /* Grants that the store makes by itself, at every awkward moment of an acquire. */
-#include "support/test.h"
 #include "unit/acquire_setup.h"
 
 TEST_ON(a_grant_ends_the_wait_without_another_ask, stage *s)

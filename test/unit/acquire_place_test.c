@@ -1,5 +1,4 @@
 /* A place in the store's queue that passes to another thread of the process when its owner runs out of time. */
-#include "support/test.h"
 #include "unit/acquire_setup.h"
 
 /*

@@ -1,5 +1,4 @@
 /* A release and the ask of the next thread of the process in one round trip. */
-#include "support/test.h"
 #include "unit/acquire_setup.h"
 
 /* The release by the first thread of s->rt asks for the second; each way in which that may be answered. */

@@ -2,15 +2,9 @@
 #ifndef DIBS_TEST_ACQUIRE_SETUP_H
 #define DIBS_TEST_ACQUIRE_SETUP_H
 
-#include <stdio.h>
-#include <string.h>
-
 #include "core/asker.h"
-#include "support/actor.h"
 #include "support/fixture.h"
 #include "support/stage.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define LEASE 30000
 #define FOREVER DIBS_WAIT_FOREVER

@@ -3,11 +3,8 @@
  * memory stands for one whose asks are on their way: an ask is done when it begins, and its answer kept.
  */
 #include "core/asker.h"
-#include "support/actor.h"
 #include "support/fixture.h"
 #include "support/stage.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define LEASE 30000
 #define LONG_MS 1000

@@ -1,8 +1,6 @@
 /* The thread that asks the store: what wakes it between two asks, and how often it asks. */
 #include "core/asker.h"
 #include "support/fixture.h"
-#include "support/test.h"
-#include "support/wait.h"
 #include "unit/turn_setup.h"
 
 /* ------------------------------------------------------- grants by the store */

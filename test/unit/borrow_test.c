@@ -5,7 +5,6 @@
 #include "base/borrow.h"
 
 #include <signal.h>
-#include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -1,6 +1,5 @@
 /* A call of a script: its words, a script that the server has lost; and waiting for replicas and the disk. */
 #include "redis/call.h"
-#include "support/test.h"
 #include "unit/channel_setup.h"
 
 #define NOSCRIPT "-NOSCRIPT No matching script. Please use EVAL.\r\n"

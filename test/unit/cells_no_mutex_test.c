@@ -8,7 +8,6 @@
 
 #include "core/cells.h"
 #include "support/stage.h"
-#include "support/test.h"
 
 static _Thread_local long mutexes;       /* mutexes that this thread has made and not destroyed */
 static _Thread_local long mutex_fail_at; /* the one that is to fail, counted from now; 0: none */

@@ -1,13 +1,9 @@
 /* The cells alone: how they come and go, and a lease that is lost before its cell knows. */
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "core/asker.h"
 #include "core/turn.h"
-#include "support/test.h"
 #include "support/turn.h"
-#include "support/wait.h"
 #include "unit/turn_setup.h"
 
 static const struct dibs__leaving told_nothing = {.learned = DIBS__LEARNED_NOTHING};

@@ -1,5 +1,4 @@
 /* A thread sends, does something else, and collects the reply later. */
-#include "support/test.h"
 #include "unit/channel_setup.h"
 
 static struct dibs__request *begin_echo(struct rig *r, uint64_t serial, const char *text, struct dibs__error *error)

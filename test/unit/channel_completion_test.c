@@ -2,7 +2,6 @@
  * Completions, which report that a submitted command is finished, run only where the scheduler attends: so a thread
  * that sends, waits or looks may hold pointers to what they change.
  */
-#include "support/test.h"
 #include "unit/channel_setup.h"
 
 /* What the completions of a test have seen. */

@@ -1,5 +1,4 @@
 /* How a channel sends and receives, what ends its connection, and what waiting threads are told then. */
-#include "support/test.h"
 #include "unit/channel_setup.h"
 
 /* ------------------------------------------------------------------ breaking */

@@ -1,5 +1,4 @@
 /* A process that was stopped: replies that came in time are taken although they are read late. */
-#include "support/test.h"
 #include "unit/channel_setup.h"
 
 /* The thread was stopped between sending and waiting, for longer than a command may take; the server was not. */

@@ -1,5 +1,4 @@
 /* How a channel connects: by callers, by the scheduler, later after each failure, or at once. */
-#include "support/test.h"
 #include "unit/channel_setup.h"
 
 /* ----------------------------------------------------- wanted, and looked at */

@@ -2,14 +2,10 @@
 #ifndef DIBS_TEST_CHANNEL_SETUP_H
 #define DIBS_TEST_CHANNEL_SETUP_H
 
-#include <stdio.h>
-#include <string.h>
-
 #include "redis/channel.h"
 #include "support/fake_redis.h"
 #include "support/moved_clock.h"
 #include "support/test.h"
-#include "support/wait.h"
 
 #define CONNECT_MS 60000
 #define COMMAND_MS 30000

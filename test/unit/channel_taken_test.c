@@ -2,7 +2,6 @@
 #include <sys/socket.h>
 
 #include "redis/socket.h"
-#include "support/test.h"
 #include "unit/channel_setup.h"
 
 static struct dibs__transport_ops holding;   /* of a plain socket, but for receive */

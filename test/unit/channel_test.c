@@ -1,5 +1,4 @@
 /* A channel: each caller gets the reply to its own command, and what is submitted is answered once and in order. */
-#include "support/test.h"
 #include "unit/channel_crowd.h"
 
 /* ------------------------------------------------------------------- helpers */

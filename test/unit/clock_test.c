@@ -12,7 +12,6 @@
 #include "support/actor.h"
 #include "support/moved_clock.h"
 #include "support/test.h"
-#include "support/wait.h"
 
 static const struct dibs__clock *const real = &dibs__system_clock;
 

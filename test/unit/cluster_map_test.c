@@ -6,7 +6,6 @@
 
 #include "cluster_nodes.h"
 #include "support/fake_redis.h"
-#include "support/wait.h"
 
 #define FAKES 3
 #define MAPS_MOST 8

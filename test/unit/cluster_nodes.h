@@ -5,14 +5,10 @@
 #ifndef DIBS_TEST_CLUSTER_NODES_H
 #define DIBS_TEST_CLUSTER_NODES_H
 
-#include <stdio.h>
-#include <string.h>
-
 #include "store/cluster/cluster_parts.h"
 #include "store/redis/redis_store.h"
 #include "support/failing_malloc.h"
 #include "support/moved_clock.h"
-#include "support/test.h"
 
 #define NODES 3
 #define SAYS_MOST 16

@@ -1,8 +1,4 @@
 /* The keys of a lock, and the slots of a cluster in which they lie. The slot is computed without the library. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "store/redis/codec.h"
 #include "support/test.h"
 

@@ -1,7 +1,4 @@
 /* Messages about grants: which are parsed, and which are thrown away. */
-#include <stdio.h>
-#include <string.h>
-
 #include "store/redis/codec.h"
 #include "support/test.h"
 

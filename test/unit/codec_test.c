@@ -1,7 +1,4 @@
 /* The words that the scripts take, and what their replies say. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "store/redis/codec.h"
 #include "support/test.h"
 

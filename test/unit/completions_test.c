@@ -1,15 +1,11 @@
 /* Begun calls and their completions: exactly one for each call, and one for a loss. */
 #include <poll.h>
 #include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "core/done.h"
 #include "support/fixture.h"
 #include "support/stage.h"
 #include "support/tasks.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define LEASE 30000
 #define FOREVER DIBS_WAIT_FOREVER

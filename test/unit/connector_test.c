@@ -1,7 +1,6 @@
 /* A connector: a try ends when its time is over, and each failure makes the pause before the next try longer. */
 #include "redis/connector.h"
 
-#include "support/test.h"
 #include "unit/link_setup.h"
 
 #define LONG_MS 60000 /* the time of a try that must not be given up */

@@ -1,7 +1,5 @@
 /* The names of a core: the host in its tokens, which administrators read. */
 #include <errno.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "support/test.h"

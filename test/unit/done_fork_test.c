@@ -1,5 +1,4 @@
 /* A process forks while the first queue of all is made, as soon as that has registered what is to run at forks. */
-#include <dibs.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sys/wait.h>

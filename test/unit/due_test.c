@@ -1,6 +1,4 @@
 /* Leases by the time at which they are due. */
-#include <stdlib.h>
-
 #include "core/due.h"
 #include "support/test.h"
 

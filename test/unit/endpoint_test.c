@@ -1,8 +1,6 @@
 /* Resolving a host name: once, again after each failure, and then beginning with another address. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "redis/endpoint.h"
 #include "support/test.h"

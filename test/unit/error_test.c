@@ -1,6 +1,4 @@
 /* The detail of a failure: one line, cut, and each thread's own. */
-#include <string.h>
-
 #include "base/error.h"
 #include "support/actor.h"
 #include "support/test.h"

@@ -1,13 +1,9 @@
 /* Events: in order, on one thread, from a bounded queue whose overflow is counted. */
 #include <pthread.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "core/events.h"
 #include "support/fixture.h"
 #include "support/stage.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define QUEUE 1024 /* as many events may wait for the callback */
 

@@ -1,12 +1,8 @@
 /* What an examination says of the sentinels: how many there are, whether they agree, or why they can't be asked. */
-#include <stdio.h>
-#include <string.h>
-
 #include "redis/sentinel_parts.h"
 #include "store/redis/examine_parts.h"
 #include "support/fake_sentinel.h"
 #include "support/test.h"
-#include "support/wait.h"
 
 #define FAKES 3
 

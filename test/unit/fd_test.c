@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -13,7 +12,6 @@
 #include "base/wake.h"
 #include "support/process.h"
 #include "support/test.h"
-#include "support/wait.h"
 
 static bool is_open(int fd)
 {

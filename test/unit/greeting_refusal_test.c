@@ -1,8 +1,5 @@
 /* Servers that refuse a part of the greeting, or answer it as no Redis server does. */
-#include <stdio.h>
-
 #include "redis/scripts.h"
-#include "support/test.h"
 #include "unit/link_setup.h"
 
 /* ------------------------------------------------------------------- helpers */

@@ -1,9 +1,5 @@
 /* The greeting of a new link, what its answers show, and the end of the previous link. */
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "redis/scripts.h"
-#include "support/test.h"
 #include "unit/link_setup.h"
 
 /* The first commands that came are these, in this order. */

@@ -1,6 +1,4 @@
 /* DIBS_GUARD: it unlocks where its block ends, however the block is left, and only what it locked. */
-#include <string.h>
-
 #include "support/test.h"
 
 static const char *const url = "mem:";

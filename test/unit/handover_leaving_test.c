@@ -1,5 +1,4 @@
 /* A lease is handed over to a waiter that is about to leave: its time is over, or the runtime shuts down. */
-#include "support/test.h"
 #include "unit/handover_setup.h"
 
 /* The lease is reserved for the first waiter, whose time ends before its thread runs. */

@@ -4,7 +4,6 @@
  */
 #include "core/acquire.h"
 #include "core/runtime.h"
-#include "support/test.h"
 #include "support/turn.h"
 #include "unit/handover_setup.h"
 

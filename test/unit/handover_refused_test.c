@@ -1,5 +1,4 @@
 /* Leases that are not handed over: the waiter then gets one of its own from the store. */
-#include "support/test.h"
 #include "unit/handover_setup.h"
 
 struct call_with {

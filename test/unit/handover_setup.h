@@ -2,10 +2,8 @@
 #ifndef DIBS_TEST_HANDOVER_SETUP_H
 #define DIBS_TEST_HANDOVER_SETUP_H
 
-#include "support/actor.h"
 #include "support/fixture.h"
 #include "support/stage.h"
-#include "support/test.h"
 
 #define LEASE 30000
 #define HANDOFF 10

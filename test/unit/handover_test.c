@@ -1,10 +1,6 @@
 /* Handing over: a lease goes from thread to thread of a process, for handoff_ms, each time with the next fence. */
 #include <sched.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "support/test.h"
-#include "support/wait.h"
 #include "unit/handover_setup.h"
 
 /* ----------------------------------------------------------- within the time */

@@ -1,8 +1,4 @@
 /* The hash of names and tokens, which differs for similar ones, and the comparison of bytes without a call. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/hash.h"
 #include "support/test.h"
 

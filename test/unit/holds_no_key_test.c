@@ -5,13 +5,10 @@
  * first success, so this program has one test.
  */
 #include <pthread.h>
-#include <string.h>
 
-#include "support/actor.h"
 #include "support/failing_malloc.h"
 #include "support/fixture.h"
 #include "support/tasks.h"
-#include "support/test.h"
 
 struct entering {
     dibs_task *task;

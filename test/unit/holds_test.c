@@ -1,8 +1,4 @@
 /* The table of what a thread holds: against a model, to ten thousand holds and back, and at a thread's end. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "core/holds.h"
 #include "support/actor.h"
 #include "support/test.h"

@@ -2,13 +2,9 @@
  * Giving up all holds of one runtime among those of two takes a time that grows with their number and not with its
  * square.
  */
-#include <stdio.h>
-
-#include "support/actor.h"
 #include "support/fixture.h"
 #include "support/linear.h"
 #include "support/common/timing.h"
-#include "support/test.h"
 
 #ifdef TEST_UNDER_TSAN
 enum { FEW = 1000 }; /* each takes some ten times as long */

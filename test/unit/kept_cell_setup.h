@@ -2,10 +2,6 @@
 #ifndef DIBS_TEST_KEPT_CELL_SETUP_H
 #define DIBS_TEST_KEPT_CELL_SETUP_H
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/hash.h"
 #include "core/asker.h"
 #include "core/turn.h"

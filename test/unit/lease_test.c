@@ -1,6 +1,5 @@
 /* A lease: the arithmetic of its deadline, and the one atomic on which all threads agree. */
 #include <pthread.h>
-#include <string.h>
 
 #include "core/lease.h"
 #include "support/moved_clock.h"

@@ -2,12 +2,9 @@
 #ifndef DIBS_TEST_LINK_SETUP_H
 #define DIBS_TEST_LINK_SETUP_H
 
-#include <string.h>
-
 #include "redis/link.h"
 #include "support/fake_redis.h"
 #include "support/test.h"
-#include "support/wait.h"
 
 #define SUBSCRIBED "*3\r\n$9\r\nsubscribe\r\n$9\r\ndibs:test\r\n:1\r\n"
 

@@ -1,5 +1,4 @@
 /* A link: it goes on where a deadline left it, knows its server, and takes no bytes that are no replies. */
-#include "support/test.h"
 #include "unit/link_setup.h"
 
 /* ------------------------------------------------------------------- driving */

@@ -2,14 +2,10 @@
  * A script about one lock: begun at once where a connection is open, not over where a node of a cluster names another,
  * and refused where there is no memory for it.
  */
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "store/redis/redis_store.h"
 #include "support/failing_malloc.h"
 #include "support/fake_redis.h"
 #include "support/seat.h"
-#include "support/test.h"
 
 #define OWNED "*5\r\n$4\r\nsome\r\n:500\r\n$1\r\n7\r\n:0\r\n:9\r\n" /* a reply to a query */
 

@@ -1,11 +1,6 @@
 /* dibs_lock_names_begin: one completion for all names, and one for each that is lost. */
-#include <stdio.h>
-#include <string.h>
-
 #include "support/events.h"
 #include "support/fixture.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define FOREVER DIBS_WAIT_FOREVER
 

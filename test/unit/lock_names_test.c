@@ -1,14 +1,8 @@
 /* dibs_lock_names and dibs_unlock_names, for threads and for tasks that a thread has entered: two runtimes in memory.
  */
-#include <stdio.h>
-#include <string.h>
-
-#include "support/actor.h"
 #include "support/events.h"
 #include "support/fixture.h"
 #include "support/stage.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define FOREVER DIBS_WAIT_FOREVER
 #define COUNT(names) (sizeof(names) / sizeof((names)[0]))

@@ -1,13 +1,7 @@
 /* Acquire, unlock, extend and check, for one lock of one thread. */
-#include <stdio.h>
-#include <string.h>
-
 #include "core/holds.h"
-#include "support/actor.h"
 #include "support/fixture.h"
 #include "support/stage.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #if defined(__linux__) && defined(__x86_64__) && !defined(TEST_UNDER_ASAN) && !defined(TEST_UNDER_TSAN) &&             \
     !defined(TEST_COUNTS_LINES)

@@ -1,7 +1,6 @@
 /*
  * The memory store's queue: the order of grants, and what releases, retractions and the end of an attempt leave behind.
  */
-#include "support/test.h"
 #include "unit/memory_setup.h"
 
 /* ----------------------------------------------------------------- the queue */

@@ -2,8 +2,6 @@
 #ifndef DIBS_TEST_MEMORY_SETUP_H
 #define DIBS_TEST_MEMORY_SETUP_H
 
-#include <string.h>
-
 #include "store/store.h"
 #include "support/moved_clock.h"
 #include "support/store_call.h"

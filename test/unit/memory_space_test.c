@@ -1,9 +1,4 @@
 /* Several users of one memory store: which of them share locks, and one that closes while others are served. */
-#include <stdio.h>
-#include <stdlib.h>
-
-#include "support/test.h"
-#include "support/wait.h"
 #include "unit/memory_setup.h"
 
 TEST(a_store_that_closes_leaves_the_queues)

@@ -1,6 +1,5 @@
 /* The store in memory, by the contract of all stores: grants, releases, renewals, and what it counts. */
 #include "support/failing_malloc.h"
-#include "support/test.h"
 #include "unit/memory_setup.h"
 
 TEST(a_name_is_granted_to_one_token_until_its_lease_ends)

@@ -1,7 +1,4 @@
 /* Histograms by group: which bucket a time falls into, and which group a name belongs to. */
-#include <stdio.h>
-#include <string.h>
-
 #include "core/metrics.h"
 #include "support/actor.h"
 #include "support/test.h"

@@ -2,7 +2,6 @@
 #include "base/mutex.h"
 
 #include <signal.h>
-#include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -1,11 +1,7 @@
 /* DIBS_NO_REENTRY: a thread that holds the lock is refused a second acquire, and nothing else changes. */
-#include <string.h>
-
 #include "core/holds.h"
-#include "support/actor.h"
 #include "support/fixture.h"
 #include "support/stage.h"
-#include "support/test.h"
 
 #define LEASE 30000
 #define FOREVER DIBS_WAIT_FOREVER

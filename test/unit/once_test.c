@@ -5,7 +5,6 @@
 #include "base/once.h"
 #include "support/process.h"
 #include "support/test.h"
-#include "support/wait.h"
 
 static struct {
     atomic_int runs, failures; /* how often the work ran; how often it is still to fail */

@@ -1,11 +1,6 @@
 /* dibs_open: what it accepts and refuses; the owner and the statistics that a runtime shows. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "core/runtime.h"
 #include "support/fixture.h"
-#include "support/test.h"
 
 static const char *const tls[] = {"rediss://127.0.0.1"};
 static const char *const mem[] = {"mem:", "mem:", "mem:"};

@@ -1,11 +1,6 @@
 /* A local queue while the store can't be reached: no call reports that somebody else holds the lock. */
-#include <string.h>
-
-#include "support/actor.h"
 #include "support/fixture.h"
 #include "support/stage.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define CROWD 4
 

@@ -2,8 +2,6 @@
  * An outage of the store: an acquire rides it out for outage_ms. An error that waiting cannot mend is returned at once.
  */
 #include "support/fixture.h"
-#include "support/test.h"
-#include "support/wait.h"
 #include "unit/turn_setup.h"
 
 TEST_ON(an_outage_is_ridden_out_until_the_store_answers, stage *s)

@@ -2,10 +2,7 @@
 #include <dibs_metrics.h>
 
 #include <locale.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "support/wait.h"
 #include "unit/handover_setup.h"
 
 /* The metrics as text; freed by the next call. */

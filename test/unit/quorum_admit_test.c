@@ -1,7 +1,4 @@
 /* What follows from the answers of three masters: who belongs to the quorum, and who is admitted, when and how. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "quorum_setup.h"
 #include "store/quorum/quorum_look.h"
 

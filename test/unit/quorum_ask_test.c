@@ -1,6 +1,4 @@
 /* What an ask of a quorum comes to, when, and what is left at the masters. */
-#include <string.h>
-
 #include "quorum_voters.h"
 
 #define OVERDUE_MS 20 /* who has not answered by then is not waited for, where the others are enough */

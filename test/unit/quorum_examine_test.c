@@ -1,6 +1,4 @@
 /* What is said of three masters, and what an operator's word changes at them. */
-#include <stdio.h>
-
 #include "quorum_voters.h"
 #include "store/quorum/quorum_look.h"
 

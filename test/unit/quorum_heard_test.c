@@ -6,7 +6,6 @@
 #include "support/failing_malloc.h"
 #include "support/fake_redis.h"
 #include "support/seat.h"
-#include "support/test.h"
 
 #define MEMBERS 3
 

@@ -1,6 +1,4 @@
 /* What an answer of a master whose clock was set proves: nothing of steps that were found after it was asked. */
-#include <stdlib.h>
-
 #include "store/quorum/quorum_look.h"
 
 #include "support/test.h"

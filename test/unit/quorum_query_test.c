@@ -1,6 +1,4 @@
 /* What masters that say different things come to: who holds a lock, who shares it, and which names there are. */
-#include <string.h>
-
 #include "quorum_voters.h"
 
 #define OVERDUE_MS 20

@@ -1,6 +1,4 @@
 /* What the answers of three masters to a renewal come to, and what follows at each of them. */
-#include <string.h>
-
 #include "quorum_setup.h"
 #include "support/failing_malloc.h"
 

@@ -1,12 +1,7 @@
 /* What a quorum makes of the reports of its members, and what it passes on to them. */
-#include <stdio.h>
-#include <string.h>
-
 #include "store/quorum/quorum_parts.h"
 #include "store/redis/redis_store.h"
 #include "support/failing_malloc.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define MEMBERS 3
 #define MAJORITY 2

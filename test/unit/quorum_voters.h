@@ -5,8 +5,6 @@
 #ifndef DIBS_TEST_QUORUM_VOTERS_H
 #define DIBS_TEST_QUORUM_VOTERS_H
 
-#include <string.h>
-
 #include "quorum_setup.h"
 #include "support/failing_malloc.h"
 

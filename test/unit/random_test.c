@@ -1,7 +1,6 @@
 #include "base/random.h"
 
 #include <pthread.h>
-#include <string.h>
 
 #include "support/test.h"
 

@@ -3,9 +3,6 @@
  * built with, in place of it: dibs_open refuses a store that needs hiredis. See
  * test/build/hiredis.sh for the shared library.
  */
-#include <stdio.h>
-#include <string.h>
-
 #include "support/other_hiredis.h"
 #include "support/test.h"
 

@@ -1,6 +1,4 @@
 /* What a node of a cluster means by turning a command away. */
-#include <string.h>
-
 #include "store/redis/redis_store.h"
 #include "support/test.h"
 

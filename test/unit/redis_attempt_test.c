@@ -1,7 +1,4 @@
 /* What the store on Redis keeps of an attempt when its token is given up. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "store/redis/codec.h"
 #include "store/redis/redis_store.h"
 #include "support/fake_redis.h"

@@ -3,7 +3,6 @@
 #include "support/fake_redis.h"
 #include "support/seat.h"
 #include "support/test.h"
-#include "support/wait.h"
 
 struct scene {
     fake_redis *fake;

@@ -1,8 +1,6 @@
 /* Which fences a process may use again for a name that it gave up a moment ago. */
 #include "store/redis/relocks.h"
 
-#include <stdio.h>
-
 #include "base/clock.h"
 #include "support/test.h"
 

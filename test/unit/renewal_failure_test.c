@@ -1,8 +1,5 @@
 /* Renewals that fail or are answered late: when a lease is at risk, when it is lost, and which events tell of it. */
-#include <string.h>
-
 #include "support/fixture.h"
-#include "support/test.h"
 #include "unit/renewal_setup.h"
 
 /* ------------------------------------------------------------------- failing */

@@ -1,9 +1,6 @@
 /* The server that answers is not the one that granted the leases: all of them are renewed at once. */
-#include "support/actor.h"
 #include "support/fixture.h"
 #include "support/tasks.h"
-#include "support/test.h"
-#include "support/wait.h"
 #include "unit/renewal_setup.h"
 
 struct extension {

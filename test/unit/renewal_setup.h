@@ -2,10 +2,7 @@
 #ifndef DIBS_TEST_RENEWAL_SETUP_H
 #define DIBS_TEST_RENEWAL_SETUP_H
 
-#include <stdio.h>
-
 #include "support/stage.h"
-#include "support/test.h"
 
 #define LEASE 30000 /* ms; a third: 10 s */
 

@@ -1,6 +1,4 @@
 /* When the renewals look at one lease, and whether they renew it then. */
-#include <stdlib.h>
-
 #include "core/renewal_state.h"
 #include "support/test.h"
 

@@ -2,7 +2,6 @@
 #include "core/holds.h"
 #include "core/runtime.h"
 #include "support/fixture.h"
-#include "support/test.h"
 #include "unit/renewal_setup.h"
 
 /* ---------------------------------------------------------------------- when */

@@ -1,7 +1,5 @@
 /* What replies mean, how commands are written, which keys a lock has. */
 #include <hiredis/hiredis.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "redis/buffer.h"
 #include "redis/call.h"

@@ -1,13 +1,9 @@
 /* A token is deleted repeatedly until none of its asks can be under way any more. */
-#include <stdio.h>
-#include <string.h>
-
 #include "redis/scripts.h"
 #include "store/redis/redis_store.h"
 #include "support/fake_redis.h"
 #include "support/moved_clock.h"
 #include "support/test.h"
-#include "support/wait.h"
 
 #define CONNECT_MS 60000
 #define COMMAND_MS 30000

@@ -9,17 +9,12 @@
  * without failures.
  */
 #include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "core/asker.h"
 #include "core/renewal.h"
-#include "support/actor.h"
 #include "support/failing_malloc.h"
 #include "support/fixture.h"
-#include "support/test.h"
 #include "support/turn.h"
-#include "support/wait.h"
 
 static void ignore(const dibs_event *event, void *arg)
 {

@@ -1,15 +1,10 @@
 /* A runtime as a whole: opening, shutting down, closing, threads that end, and forks. */
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "core/holds.h"
-#include "support/actor.h"
 #include "support/fixture.h"
 #include "support/process.h"
 #include "support/stage.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define LEASE 30000
 #define CROWD 6

@@ -1,11 +1,7 @@
 /* The event loop: what ends its sleep, and that it oversleeps no deadline. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "core/scheduler.h"
 #include "support/moved_clock.h"
 #include "support/test.h"
-#include "support/wait.h"
 
 #define SLOW_MS 100
 

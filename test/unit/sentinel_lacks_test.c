@@ -1,12 +1,9 @@
 /* Where there is no memory to ask a sentinel, or no right to hear it. */
 #include <poll.h>
-#include <string.h>
 
 #include "redis/sentinel_parts.h"
 #include "support/failing_malloc.h"
 #include "support/fake_sentinel.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define MS(n) ((n) * (int64_t)DIBS__NS_PER_MS)
 

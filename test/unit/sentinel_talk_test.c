@@ -1,6 +1,4 @@
 /* What counts as the answer of a sentinel that names a master. */
-#include <string.h>
-
 #include "redis/sentinel_parts.h"
 #include "support/test.h"
 

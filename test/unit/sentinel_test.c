@@ -4,13 +4,10 @@
  */
 #include <poll.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "redis/sentinel_parts.h"
 #include "support/fake_sentinel.h"
 #include "support/test.h"
-#include "support/wait.h"
 
 #define FAKES 3
 #define FDS 32 /* room for all sentinels that could be learned */

@@ -1,7 +1,4 @@
 /* Which master the answers of the sentinels name together, and whether a majority stands behind it. */
-#include <stdio.h>
-#include <string.h>
-
 #include "redis/sentinel_parts.h"
 #include "support/test.h"
 

@@ -1,13 +1,8 @@
 /* How a call for several names asks the store: for all before it waits for one; and how it handles failures. */
 #include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
 
-#include "support/actor.h"
 #include "support/fixture.h"
 #include "support/stage.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 enum { NAMES = 64 };
 

@@ -1,7 +1,5 @@
 /* The slots of a cluster: those of keys, and a tag for each. */
 #include <ctype.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "redis/slot.h"
 #include "support/test.h"

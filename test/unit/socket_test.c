@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "redis/socket.h"
-#include "support/test.h"
 #include "unit/link_setup.h"
 
 /* The place of the address that a link tries, or is connected to. */

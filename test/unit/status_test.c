@@ -1,7 +1,4 @@
 /* Statuses: their numbers, which other programs are compiled against, and their names. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "support/test.h"
 
 static const struct {

@@ -1,5 +1,4 @@
 /* A subscriber that is told of changed keys: when it asks for that, and what becomes of the messages. */
-#include "support/test.h"
 #include "unit/subscriber_setup.h"
 
 #define SUBSCRIBE_CHANGES "SUBSCRIBE __redis__:invalidate"

@@ -1,7 +1,6 @@
 /*
  * A subscription that is distrusted: it is replaced, with growing pauses where that does not help, and trusted again.
  */
-#include "support/test.h"
 #include "unit/subscriber_setup.h"
 
 TEST_ON(a_distrusted_subscription_is_replaced, struct rig *r)

@@ -1,5 +1,4 @@
 /* Failed subscriptions: which threads are told, and when the next try is made. */
-#include "support/test.h"
 #include "unit/subscriber_setup.h"
 
 TEST_ON(a_waiter_without_the_channel_right_is_told_so, struct rig *r)

@@ -1,9 +1,5 @@
 /* What a subscriber receives: messages are passed on, and what breaks the subscription ends it. */
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "support/odd_transport.h"
-#include "support/test.h"
 #include "unit/subscriber_setup.h"
 
 /* ------------------------------------------------------------------- helpers */

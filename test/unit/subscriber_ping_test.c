@@ -1,5 +1,4 @@
 /* A silent subscription is asked by a PING whether its server is still there. */
-#include "support/test.h"
 #include "unit/subscriber_setup.h"
 
 TEST_ON(a_silent_subscription_is_pinged, struct rig *r)

@@ -3,7 +3,6 @@
 #define DIBS_TEST_SUBSCRIBER_SETUP_H
 
 #include <fcntl.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -11,7 +10,6 @@
 #include "support/fake_redis.h"
 #include "support/moved_clock.h"
 #include "support/test.h"
-#include "support/wait.h"
 
 #define CONNECT_MS 60000
 #define COMMAND_MS 1000

@@ -1,5 +1,4 @@
 /* A subscriber's subscriptions of slots: when they are made, kept, replaced and ended, and what is told of them. */
-#include "support/test.h"
 #include "unit/subscriber_setup.h"
 
 #define SLOT 5259

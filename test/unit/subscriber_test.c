@@ -1,5 +1,4 @@
 /* The subscriber subscribes, subscribes again when its connection breaks, and wakes the threads that wait for that. */
-#include "support/test.h"
 #include "unit/subscriber_setup.h"
 
 /* --------------------------------------------------------------- subscribing */

@@ -3,15 +3,10 @@
  * completion does, and nothing is left behind. A begun call completes whatever fails from then on.
  */
 #include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
 
-#include "support/actor.h"
 #include "support/failing_malloc.h"
 #include "support/fixture.h"
 #include "support/tasks.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define FOREVER DIBS_WAIT_FOREVER
 

@@ -1,12 +1,7 @@
 /* Tasks: entering and leaving, what each call concerns inside, and what cancel and free do. With threads that wait. */
-#include <stdio.h>
-#include <string.h>
-
 #include "support/fixture.h"
 #include "support/stage.h"
 #include "support/tasks.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define LEASE 30000
 #define FOREVER DIBS_WAIT_FOREVER

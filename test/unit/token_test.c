@@ -1,6 +1,5 @@
 /* The text of a token. */
 #include <limits.h>
-#include <string.h>
 
 #include "core/token.h"
 #include "support/test.h"

@@ -2,17 +2,12 @@
  * How the store on Redis gets messages of changes, against a fake server, on a clock that the test moves. The test
  * plays the scheduler.
  */
-#include <stdio.h>
-#include <string.h>
-
 #include "redis/channel_parts.h"
 #include "redis/subscriber_parts.h"
 #include "store/redis/redis_store.h"
 #include "support/failing_malloc.h"
 #include "support/fake_redis.h"
 #include "support/moved_clock.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define COMMAND_MS 1000
 #define PROBE_LIMIT_MS 5000

@@ -1,6 +1,5 @@
 /* The seam below a link: channels work on a transport that behaves as an SSL object does. */
 #include "support/odd_transport.h"
-#include "support/test.h"
 #include "unit/channel_crowd.h"
 
 static int setup_odd(void **state)

@@ -3,8 +3,6 @@
  * CPU time of a crowd with that of one 8 times as large.
  */
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "core/asker.h"
 #include "support/common/timing.h"

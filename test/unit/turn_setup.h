@@ -2,9 +2,7 @@
 #ifndef DIBS_TEST_TURN_SETUP_H
 #define DIBS_TEST_TURN_SETUP_H
 
-#include "support/actor.h"
 #include "support/stage.h"
-#include "support/test.h"
 
 #define LEASE 30000
 #define CROWD 12

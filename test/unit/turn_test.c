@@ -1,7 +1,5 @@
 /* The turn: which thread of the process may ask the store, which one gets the lock next, and when a wait ends. */
 #include "support/fixture.h"
-#include "support/test.h"
-#include "support/wait.h"
 #include "unit/turn_setup.h"
 
 /* --------------------------------------------------------------- how it ends */

@@ -2,14 +2,8 @@
  * One try beside another thread of the process that asks for the same name: what is known of the name, and what the try
  * returns while nothing is known.
  */
-#include <stdio.h>
-#include <string.h>
-
-#include "support/actor.h"
 #include "support/fixture.h"
 #include "support/stage.h"
-#include "support/test.h"
-#include "support/wait.h"
 
 #define CROWD 4
 #define FOREVER DIBS_WAIT_FOREVER

@@ -1,7 +1,4 @@
 /* URLs taken apart, and each way in which they can be wrong. */
-#include <stdio.h>
-#include <string.h>
-
 #include "redis/url.h"
 #include "support/test.h"
 

@@ -1,7 +1,4 @@
 /* What is a character of UTF-8: each one that there is, and nothing else. */
-#include <stdint.h>
-#include <string.h>
-
 #include "base/utf8.h"
 #include "support/test.h"
 

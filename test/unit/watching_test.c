@@ -4,10 +4,8 @@
  */
 #include "core/holds.h"
 #include "core/runtime.h"
-#include "support/actor.h"
 #include "support/failing_malloc.h"
 #include "support/fixture.h"
-#include "support/test.h"
 #include "unit/renewal_setup.h"
 
 #define SOON MS(3)       /* from a message, or from the start of watching, at a full ms, to its effect */

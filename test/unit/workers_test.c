@@ -3,13 +3,10 @@
 
 #include <dlfcn.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "support/actor.h"
 #include "support/moved_clock.h"
 #include "support/test.h"
-#include "support/wait.h"
 
 struct work {
     struct dibs__job job; /* first */
