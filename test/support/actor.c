@@ -74,8 +74,17 @@ static void *run(void *arg)
     return NULL;
 }
 
-static void end(void *a)
+static void make_call(void *a);
+
+/* A function that the test gave may use what lay on the stack of the test, which is over. */
+static void end(void *arg)
 {
+    actor *a = arg;
+
+    pthread_mutex_lock(&a->mutex);
+    bool is_inside = a->running && a->function != make_call;
+    pthread_mutex_unlock(&a->mutex);
+    assert_that(!is_inside, "the test has not waited for its actor");
     actor_end(a);
 }
 

@@ -1,7 +1,7 @@
 /*
  * A second thread, and so another owner of locks, that runs one function at a time for the test's own thread. Only that
  * thread may use the actor. An actor that does not finish fails the test. An actor that a test starts ends with the
- * test, unless it ends before.
+ * test, unless it ends before; but a test that gave it a function waits until that has returned.
  */
 #ifndef DIBS_TEST_ACTOR_H
 #define DIBS_TEST_ACTOR_H

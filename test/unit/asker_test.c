@@ -142,7 +142,7 @@ TEST_ON(the_asker_asks_as_often_as_its_most_impatient_waiter, stage *s)
     expect_ask_after(s, 50, 3); /* the ask that was due already */
     expect_ask_after(s, 1000, 3);
     dibs_shutdown(s->rt);
-    for (size_t i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++)
         actor_end(crowd[i]);
 }
 
