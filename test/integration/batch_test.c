@@ -15,13 +15,6 @@
 
 /* ------------------------------------------------------------ a refused batch */
 
-static bool is_lost(void *arg)
-{
-    const fixture *f = arg;
-
-    return dibs_check(f->rt, "b") == DIBS_LOST;
-}
-
 /* Locks "a" and "b", whose renewals are due at the same time and so are sent together. */
 static void lock_both(fixture *f)
 {
@@ -45,7 +38,7 @@ TEST_ON(a_key_without_rights_costs_no_other_its_lease, fixture *f)
 {
     lock_both_as_u(f, SAFE_LEASE_MS);
     server_do(f->server, "ACL SETUSER u resetkeys ~lock:a ~dibs:*");
-    assert_true(wait_until(is_lost, f, LIMIT_MS));
+    await_that(dibs_check(f->rt, "b") == DIBS_LOST);
     uint64_t renewed = stats_of(f->rt).renewed;
     for (; stats_of(f->rt).renewed < renewed + 3; pause_ms(1))
         assert_status(DIBS_OK, dibs_check(f->rt, "a"));

@@ -43,11 +43,6 @@ static void hold_during_the_close(const dibs_event *event, void *arg)
     c->unlocked = c->unlocks ? dibs_unlock(rt, "callback") : DIBS_OK;
 }
 
-static bool callback_holds(void *arg)
-{
-    return atomic_load(&((struct callback *)arg)->holds);
-}
-
 static void close_under_the_callback(fixture *f, bool unlocks)
 {
     struct callback c = {.fixture = f, .looker = open_runtime(f->server, 0), .unlocks = unlocks};
@@ -59,7 +54,7 @@ static void close_under_the_callback(fixture *f, bool unlocks)
     assert_status(DIBS_OK, dibs_lock(f->rt, "before"));
     assert_status(DIBS_OK, actor_lock(orphan, f->rt, "orphan", DIBS_WAIT_FOREVER));
     actor_end(orphan);
-    assert_true(wait_until(callback_holds, &c, LIMIT_MS));
+    await_that(atomic_load(&c.holds));
     assert_status(DIBS_OK, dibs_lock(f->rt, "meanwhile"));
     close_runtime(&f->rt);
     assert_status(DIBS_OK, c.locked);

@@ -206,16 +206,6 @@ TEST_ON(calls_after_idle_connections_have_ended_make_new_ones, fixture *f)
 
 /* ------------------------------------------------------------- down, and up */
 
-static bool is_refused(void *rt)
-{
-    return dibs_trylock(rt, "x") == DIBS_UNAVAILABLE;
-}
-
-static bool is_locked(void *rt)
-{
-    return dibs_trylock(rt, "x") == DIBS_OK;
-}
-
 struct downs {
     events *events;
     unsigned count;
@@ -234,10 +224,10 @@ TEST_ON(down_is_told_when_no_connection_is_left_and_up_when_one_is_back, fixture
     for (unsigned i = 1; i <= 3; i++) {
         take_no_more_clients(f);
         server_do(f->server, "CLIENT KILL TYPE normal SKIPME yes");
-        assert_true(wait_until(is_refused, f->rt, LIMIT_MS));
+        await_that(dibs_trylock(f->rt, "x") == DIBS_UNAVAILABLE);
         assert_true(wait_until(so_many_downs_came, &(struct downs){&f->events, i}, LIMIT_MS));
         take_clients_again(f);
-        assert_true(wait_until(is_locked, f->rt, LIMIT_MS));
+        await_that(dibs_trylock(f->rt, "x") == DIBS_OK);
         expect_up_at_last(&f->events);
         assert_int_equal(events_count(&f->events, DIBS_EVENT_STORE_UP, NULL), i);
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
@@ -254,10 +244,10 @@ TEST_WITH(a_restart_under_load_loses_nothing, fixture_setup, fixture_teardown_ex
         crowd_begin(crowd, f->rt);
         server_kill(f->server);
         crowd_end(crowd);
-        assert_true(wait_until(is_refused, f->rt, LIMIT_MS));
+        await_that(dibs_trylock(f->rt, "x") == DIBS_UNAVAILABLE);
         assert_true(wait_until(so_many_downs_came, &(struct downs){&f->events, i}, LIMIT_MS));
         server_restart(f->server);
-        assert_true(wait_until(is_locked, f->rt, LIMIT_MS));
+        await_that(dibs_trylock(f->rt, "x") == DIBS_OK);
         expect_up_at_last(&f->events);
         assert_true(events_count(&f->events, DIBS_EVENT_STORE_UP, NULL) >= i);
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
@@ -274,7 +264,7 @@ TEST_ON(a_silent_server_is_down_though_idle_connections_are_open, fixture *f)
     assert_status(DIBS_UNAVAILABLE, dibs_trylock(f->rt, "x"));
     events_await(&f->events, DIBS_EVENT_STORE_DOWN, NULL);
     server_resume(f->server);
-    assert_true(wait_until(is_locked, f->rt, LIMIT_MS));
+    await_that(dibs_trylock(f->rt, "x") == DIBS_OK);
     expect_up_at_last(&f->events);
     dibs_unlock_all(f->rt); /* otherwise the release goes on in the background */
 }
@@ -296,7 +286,7 @@ TEST_ON(a_server_that_leaves_queries_unanswered_is_down, fixture *f)
     server_pause(f->server);
     assert_true(wait_until(is_told_down, f, LIMIT_MS));
     server_resume(f->server);
-    assert_true(wait_until(is_locked, f->rt, LIMIT_MS));
+    await_that(dibs_trylock(f->rt, "x") == DIBS_OK);
     expect_up_at_last(&f->events);
     dibs_unlock_all(f->rt); /* otherwise the release goes on in the background */
 }

@@ -106,11 +106,6 @@ static bool have_called(void *arg)
     return true;
 }
 
-static bool have_left(void *arg)
-{
-    return atomic_load(&((struct crowd *)arg)->left) == WORKERS;
-}
-
 static void await_calls(struct crowd *c)
 {
     for (int i = 0; i < WORKERS; i++)
@@ -136,7 +131,7 @@ static void play_round(struct crowd *c, int round, const dibs_config *config, co
     assert_status(DIBS_NOT_HELD, dibs_unlock(c->rt, "x"));
     /* A call that began before the close has the old handle: the next round must not change what it reads. */
     atomic_store(&c->round, 0);
-    assert_true(wait_until(have_left, c, LIMIT_MS));
+    await_that(atomic_load(&c->left) == WORKERS);
 }
 
 static void close_under_a_crowd(const char *url, int rounds)

@@ -99,11 +99,6 @@ static void lock_all_the_time(void *arg)
         lock_one(crowd, i % NAMES);
 }
 
-static bool has_replicated(void *arg)
-{
-    return server_integer(arg, "WAIT 1 100") == 1;
-}
-
 /* A runtime that does not know of the failover yet may report that the store can't be reached, but not for long. */
 static dibs_status try_until_heard(dibs_runtime *rt, const char *name)
 {
@@ -137,7 +132,7 @@ TEST_ON(replicas_acknowledge_at_each_node, struct scene *s)
     lock_and_release(s->rt, names[1], LIMIT_MS);
     server_resume(s->c->nodes[3]);
     cluster_await_ok(s->c);
-    assert_true(wait_until(has_replicated, s->c->nodes[0], LIMIT_MS)); /* Valkey moves no slot without */
+    await_that(server_integer(s->c->nodes[0], "WAIT 1 100") == 1); /* Valkey moves no slot without */
     cluster_move_slot(s->c, slot_of(s, names[0]), s->c->nodes[1]);
     long long waits = server_calls(s->c->nodes[1], "wait");
     assert_status(DIBS_OK, dibs_timedlock(s->rt, names[0], LIMIT_MS));
@@ -179,7 +174,7 @@ TEST_ON(threads_go_on_locking_when_a_master_is_killed, struct scene *s)
         assert_status(DIBS_OK, dibs_lock(s->rt, held[i]));
     }
     for (int i = 0; i < 3; i++)
-        assert_true(wait_until(has_replicated, s->c->nodes[i], LIMIT_MS));
+        await_that(server_integer(s->c->nodes[i], "WAIT 1 100") == 1);
     for (int i = 0; i < THREADS; i++)
         actor_begin(actors[i] = actor_start(), lock_all_the_time, &crowd);
     pause_ms(300);
@@ -284,7 +279,7 @@ TEST_ON(an_unlock_is_done_at_the_new_master, struct scene *s)
     const char *name = new_name(s, master);
     unsigned slot = slot_of(s, name);
     assert_status(DIBS_OK, dibs_lock(s->rt, name));
-    assert_true(wait_until(has_replicated, master, LIMIT_MS));
+    await_that(server_integer(master, "WAIT 1 100") == 1);
     kill_master(s->c, master);
     assert_status(DIBS_OK, dibs_unlock(s->rt, name));
     assert_ptr_equal(await_heir(s->c, slot, master), replica);

@@ -155,13 +155,6 @@ TEST_ON(a_release_waits_for_a_lock_in_two_parts, struct scene *s)
     cluster_close_slot(s->c, m.slot, m.to);
 }
 
-static bool has_no_lock(void *moving)
-{
-    const struct moving *m = moving;
-
-    return !has_lock(m->from, m->name);
-}
-
 /*
  * The node has all keys, so it runs the script, which deletes the lock's before it sets it for the next thread: that is
  * refused, because a key that is gone may be at the other node by now. An entry of a dead waiter makes all keys be
@@ -182,7 +175,7 @@ TEST_ON(a_release_that_a_migration_cuts_short_is_no_loss, struct scene *s)
               "1 1000 1000 6 dibs:9dead:1", "1 1");
     cluster_open_slot(s->c, m.slot, m.to);
     actor_begin_unlock(a, s->rt, m.name);
-    assert_true(wait_until(has_no_lock, &m, LIMIT_MS));
+    await_that(!has_lock(m.from, m.name));
     cluster_move_keys(s->c, m.slot, m.to);
     cluster_close_slot(s->c, m.slot, m.to);
     assert_status(DIBS_OK, actor_result(a));
@@ -365,25 +358,6 @@ static void move_all_but_sharers(struct scene *s, const struct moving *m)
     }
 }
 
-static bool is_tracked(void *node)
-{
-    return tracked_pairs(node) > 0;
-}
-
-struct look_at {
-    struct scene *s;
-    const struct moving *m;
-    actor *reader;
-};
-
-/* Whether a client has been told by the next node to try again, or takes its lease for lost. */
-static bool is_looked_at(void *arg)
-{
-    struct look_at *look = arg;
-
-    return server_calls(look->m->to, "asking") > 1 || actor_check(look->reader, look->s->rt, look->m->name) != DIBS_OK;
-}
-
 /* Its process is told that the key was deleted, and looks at the lease at the other node, which has no more yet. */
 TEST_ON(a_sharer_is_not_lost_when_only_the_lock_has_moved, struct scene *s)
 {
@@ -394,12 +368,12 @@ TEST_ON(a_sharer_is_not_lost_when_only_the_lock_has_moved, struct scene *s)
     struct moving m = name_at(s, 1);
     snprintf(lock, sizeof lock, "lock:%s", m.name);
     struct sharing sharing = begin_sharing(s, m.name);
-    struct look_at look = {s, &m, sharing.readers[0]};
-    assert_true(wait_until(is_tracked, m.from, LIMIT_MS));
+    await_that(tracked_pairs(m.from) > 0);
     server_do(m.to, "CONFIG RESETSTAT");
     cluster_open_slot(s->c, m.slot, m.to);
     cluster_move_key(s->c, lock, m.to);
-    assert_true(wait_until(is_looked_at, &look, LIMIT_MS));
+    /* Whether a client has been told by the next node to try again, or takes its lease for lost. */
+    await_that(server_calls(m.to, "asking") > 1 || actor_check(sharing.readers[0], s->rt, m.name) != DIBS_OK);
     cluster_move_keys(s->c, m.slot, m.to);
     cluster_close_slot(s->c, m.slot, m.to);
     for (int i = 0; i < 2; i++)
@@ -590,11 +564,6 @@ static void lock_all_the_time(void *arg)
     }
 }
 
-static bool has_begun(void *crowd)
-{
-    return atomic_load(&((struct crowd *)crowd)->rounds) > 0;
-}
-
 TEST_ON(slots_move_to_and_fro_while_threads_lock, struct scene *s)
 {
     static struct crowd crowd;
@@ -609,7 +578,7 @@ TEST_ON(slots_move_to_and_fro_while_threads_lock, struct scene *s)
     crowd.rt = s->rt;
     for (int i = 0; i < THREADS; i++)
         actor_begin(actors[i] = actor_start(), lock_all_the_time, &crowd);
-    assert_true(wait_until(has_begun, &crowd, LIMIT_MS));
+    await_that(atomic_load(&crowd.rounds) > 0);
     for (int i = 0; i < MOVES; i++) {
         unsigned slot = slot_of(s, crowd.names[i % NAMES]);
         server *owner = cluster_owner(s->c, slot);

@@ -61,12 +61,6 @@ TEST_ON(a_name_whose_sidecars_lie_elsewhere_is_refused, struct scene *s)
 
 /* -------------------------------------------------------------- slots that have moved */
 
-/* The connection of the calls and the scheduler's: each begins with a script. */
-static bool both_connections_stand(void *arg)
-{
-    return server_clients(arg) >= 2;
-}
-
 TEST_ON(a_slot_that_has_moved_is_followed, struct scene *s)
 {
     server *from = s->c->nodes[2], *to = other_than(s, from);
@@ -74,7 +68,8 @@ TEST_ON(a_slot_that_has_moved_is_followed, struct scene *s)
     open_on_cluster(s, LONG_LEASE_MS);
     const char *name = new_name(s, from);
     lock_and_release(s->rt, name, 0);
-    assert_true(wait_until(both_connections_stand, from, LIMIT_MS));
+    /* The connection of the calls and the scheduler's: each begins with a script. */
+    await_that(server_clients(from) >= 2);
     cluster_move_slot(s->c, slot_of(s, name), to);
     long long asks = server_asks(from);
     assert_status(DIBS_OK, dibs_trylock(s->rt, name));

@@ -18,11 +18,6 @@
 #define DELAY_MS 20
 #define SHORT_MS 150
 
-static bool is_extended(void *arg)
-{
-    return dibs_extend(arg, "held", LONG_LEASE_MS) == DIBS_OK;
-}
-
 /*
  * Opens a runtime that holds "held", and breaks all its connections at once; new ones take long. No connection is
  * broken while it is being made: that would be an outage.
@@ -36,7 +31,7 @@ static script_server *open_and_cut(fixture *f)
     f->config.command_timeout_ms = LIMIT_MS;
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "held"));
-    assert_true(wait_until(is_extended, f->rt, LIMIT_MS)); /* the scheduler's connection is open as well */
+    await_that(dibs_extend(f->rt, "held", LONG_LEASE_MS) == DIBS_OK); /* the scheduler's connection is open as well */
     script_server_delay(net, DELAY_MS);
     script_server_cut(net);
     return net;
@@ -88,11 +83,6 @@ static void be_in_a_hurry(void *arg)
     }
 }
 
-static bool some_calls_were_made(void *arg)
-{
-    return atomic_load(&((struct hurry *)arg)->calls) >= 2;
-}
-
 /* The time of one call is over, but not that of the others that wait for the same connection. */
 TEST_ON(a_short_call_does_not_fail_others, fixture *f)
 {
@@ -102,7 +92,7 @@ TEST_ON(a_short_call_does_not_fail_others, fixture *f)
         actor *other = actor_start();
 
         actor_begin(other, be_in_a_hurry, &hurry);
-        assert_true(wait_until(some_calls_were_made, &hurry, LIMIT_MS));
+        await_that(atomic_load(&hurry.calls) >= 2);
         assert_status(DIBS_OK, dibs_unlock(f->rt, "held"));
         atomic_store(&hurry.end, true);
         script_server_delay(net, 0);

@@ -84,11 +84,6 @@ static void expect_held_by(scene *s, actor *a, dibs_runtime *rt)
 
 typedef void cut_function(scene *s, script_rule rule);
 
-static bool is_cut(void *net)
-{
-    return script_server_cut_length(net) > 0;
-}
-
 /* Cuts at every byte of the reply, up to the whole of it, and also before and after the command is done. */
 static void cut_everywhere(scene *s, cut_function *cut)
 {
@@ -96,7 +91,7 @@ static void cut_everywhere(scene *s, cut_function *cut)
 
     do {
         cut(s, (script_rule){.match = ASK_OR_RELEASE, .nth = 1, .action = SCRIPT_TRUNCATE, .count = count});
-        assert_true(wait_until(is_cut, s->net, LIMIT_MS)); /* who gives up does not wait for the reply */
+        await_that(script_server_cut_length(s->net) > 0); /* who gives up does not wait for the reply */
     } while (count++ < script_server_cut_length(s->net));
     assert_true(count > 3);
     cut(s, (script_rule){.match = ASK_OR_RELEASE, .nth = 1, .action = SCRIPT_CLOSE_BEFORE});

@@ -115,12 +115,6 @@ TEST_ON(examine_reports_a_connection_that_breaks, fixture *f)
     expect(rt, "connection", BAD, "broke during the examination");
 }
 
-/* Where the machine stalls, no connection may have been made in time. */
-static bool is_told_of_silence(void *rt)
-{
-    return findings_find(findings_of(rt), "connection", BAD, "did not answer in time") != NULL;
-}
-
 TEST_ON(examine_reports_a_silent_server, fixture *f)
 {
     script_server *net = fixture_between(f);
@@ -128,7 +122,8 @@ TEST_ON(examine_reports_a_silent_server, fixture *f)
         open_url(script_server_url(net), &(dibs_config){.connect_timeout_ms = 300, .command_timeout_ms = 200});
 
     script_server_add(net, (script_rule){.match = "*1\r\n$4\r\nINFO\r\n", .action = SCRIPT_STALL_REPLY});
-    assert_true(wait_until(is_told_of_silence, rt, LIMIT_MS));
+    /* Where the machine stalls, no connection may have been made in time. */
+    await_that(findings_find(findings_of(rt), "connection", BAD, "did not answer in time") != NULL);
     server_pause(f->server);
     expect(rt, "connection", BAD, "does not answer");
     server_resume(f->server);
@@ -294,12 +289,6 @@ TEST_ON(examine_reports_a_clock_that_differs, fixture *f)
     expect(rt, "clock", WARN, "does not tell its time");
 }
 
-/* From 20 ms on, which a busy machine may take, the verdict is worse. */
-static bool is_warned_of_the_way(void *rt)
-{
-    return findings_find(findings_of(rt), "round trip", WARN, "a lease may end") != NULL;
-}
-
 /* The machine may stand still for a second: that is no distance. */
 static dibs_runtime *open_by(const script_server *net, uint32_t lease_ms)
 {
@@ -316,7 +305,8 @@ TEST_ON(examine_reports_a_distant_server, fixture *f)
 
     script_server_delay(net, 5);
     expect(hasty, "round trip", BAD, "a lease may end");
-    assert_true(wait_until(is_warned_of_the_way, brisk, LIMIT_MS));
+    /* From 20 ms on, which a busy machine may take, the verdict is worse. */
+    await_that(findings_find(findings_of(brisk), "round trip", WARN, "a lease may end") != NULL);
     expect(patient, "round trip", OK, " ms");
 }
 

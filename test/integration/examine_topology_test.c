@@ -175,13 +175,6 @@ TEST(examine_warns_of_a_quorum_of_one)
 
 /* ---------------------------------------------------------------------- quorum */
 
-static bool server_lost_its_data(void *arg)
-{
-    masters *m = arg;
-
-    return findings_find(findings_of(m->rt), "quorum", WARN, "lost its data") != NULL;
-}
-
 TEST_WITH(examine_reports_masters_that_fail, masters_setup_3, masters_teardown, masters *m)
 {
     m->config.connect_timeout_ms = 500;
@@ -200,7 +193,7 @@ TEST_WITH(examine_reports_masters_that_fail, masters_setup_3, masters_teardown, 
     findings_expect(findings_of(m->rt), "quorum", BAD, "no lock can be taken");
     server_restart(m->servers[1]);
     server_restart(m->servers[0]);
-    assert_true(wait_until(server_lost_its_data, m, LIMIT_MS));
+    await_that(findings_find(findings_of(m->rt), "quorum", WARN, "lost its data") != NULL);
 }
 
 static bool server_waits_for_its_vote(void *arg)
@@ -255,11 +248,6 @@ TEST(examine_notices_one_server_under_two_names)
     assert_string_equal(dibs_last_error(), "urls[0] and urls[2] are the same master");
 }
 
-static bool is_reached_again(void *rt)
-{
-    return findings_find(findings_of(rt), "quorum", OK, "All 3 masters") != NULL;
-}
-
 /* Nobody is at the last URL when the quorum is opened; then a master has that port, too. */
 TEST(examine_notices_a_master_that_took_the_place_of_another)
 {
@@ -272,7 +260,7 @@ TEST(examine_notices_a_master_that_took_the_place_of_another)
     snprintf(by_port, sizeof by_port, "redis://127.0.0.1:%d", port);
     assert_status(DIBS_OK, open_in_time(&rt, &(dibs_config){.urls = urls, .url_count = 3}));
     server_do(one, "CONFIG SET port %d", port);
-    assert_true(wait_until(is_reached_again, rt, LIMIT_MS));
+    await_that(findings_find(findings_of(rt), "quorum", OK, "All 3 masters") != NULL);
     findings_expect(findings_of(rt), "quorum", BAD, "Number 1 and number 3 of the URLs are the same server");
     dibs_close(rt);
 }

@@ -101,11 +101,6 @@ TEST_ON(exit_releases_what_its_thread_holds, fixture *f)
     end_and_expect(f, "late", 0); /* closing the runtime releases all */
 }
 
-static bool is_not_kept(void *arg)
-{
-    return !is_left(arg, "kept");
-}
-
 static void keep_and_end(fixture *f, const char *how)
 {
     process *p = process_start((const char *const[]){program_path("quitter"), f->server->url, how, NULL});
@@ -121,7 +116,7 @@ static void keep_and_end(fixture *f, const char *how)
 TEST_ON(exit_gives_back_what_the_process_keeps, fixture *f)
 {
     keep_and_end(f, "kept");
-    assert_true(wait_until(is_not_kept, f, LIMIT_MS));
+    await_that(!is_left(f, "kept"));
     keep_and_end(f, "kept child");
     assert_true(is_left(f, "kept"));
     server_do(f->server, "FLUSHALL");

@@ -316,11 +316,6 @@ static const char *long_name(int number)
     return name;
 }
 
-static bool is_true(void *flag)
-{
-    return atomic_load((atomic_bool *)flag);
-}
-
 static void await_renewals(dibs_runtime *rt, uint64_t more)
 {
     assert_true(comes_to(rt, STAT(renewed), stats_of(rt).renewed + more));
@@ -364,7 +359,7 @@ TEST_ON(a_fork_while_the_scheduler_writes_loses_no_byte, fixture *f)
     note_librarys_sockets(&before);
     assert_true(librarys.count >= 2);
     atomic_store(&socket_fills, true);
-    assert_true(wait_until(is_true, &amid_a_command, LIMIT_MS));
+    await_that(atomic_load(&amid_a_command));
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         run_child(kinds[i], f->rt);
     atomic_store(&amid_a_command, false);

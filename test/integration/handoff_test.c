@@ -66,23 +66,11 @@ static void hammer_stop(hammer *h)
     assert_int_equal(atomic_load(&h->failed), 0);
 }
 
-struct struck {
-    hammer *hammer;
-    unsigned long long times;
-};
-
-static bool was_struck(void *arg)
-{
-    const struct struck *s = arg;
-
-    return atomic_load(&s->hammer->times) >= s->times || atomic_load(&s->hammer->failed) > 0;
-}
-
 static void await_strikes(hammer *h, unsigned long long times)
 {
-    struct struck s = {h, atomic_load(&h->times) + times};
+    times += atomic_load(&h->times);
 
-    assert_that(wait_until(was_struck, &s, LIMIT_MS), "the threads stand still");
+    await_that(atomic_load(&h->times) >= times || atomic_load(&h->failed) > 0);
     assert_int_equal(atomic_load(&h->failed), 0);
 }
 

@@ -146,13 +146,6 @@ static void use_again_and_again(void *arg)
     }
 }
 
-static bool is_used_much(void *arg)
-{
-    struct unheard *u = arg;
-
-    return atomic_load(&u->uses) > MANY;
-}
-
 /* The time between two uses is too short to tell the store that the lease is kept, and the fences are sure. */
 TEST_ON(a_name_in_use_is_free_in_time_though_recalls_are_swallowed, fixture *f)
 {
@@ -162,7 +155,7 @@ TEST_ON(a_name_in_use_is_free_in_time_though_recalls_are_swallowed, fixture *f)
 
     open_unheard(f, &u);
     actor_begin(a, use_again_and_again, &u);
-    assert_true(wait_until(is_used_much, &u, LIMIT_MS));
+    await_that(atomic_load(&u.uses) > MANY);
     int64_t took = time_of_lock(f, &status);
     atomic_store(&u.over, true);
     if (status == DIBS_OK) /* or the other thread would wait for it */

@@ -153,14 +153,6 @@ static bool is_short(void *arg)
     return owner_of(f->rt, "x").kept && (left = server_integer(f->server, "PTTL lock:x")) > 0 && left <= SHORT;
 }
 
-static bool is_long(void *arg)
-{
-    fixture *f = arg;
-
-    return !owner_of(f->rt, "x").kept && server_integer(f->server, "PTTL lock:x") > SHORT &&
-           hold_of(f->rt, "x").remaining_ms > SHORT;
-}
-
 /* The store is told of it within 20 ms; and again when the lease is taken. */
 TEST_ON(a_kept_lease_is_short_in_the_store_and_taken_it_is_long, fixture *f)
 {
@@ -169,7 +161,8 @@ TEST_ON(a_kept_lease_is_short_in_the_store_and_taken_it_is_long, fixture *f)
     assert_true(wait_until(is_short, f, LIMIT_MS));
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     assert_true(hold_of(f->rt, "x").remaining_ms <= 30000);
-    assert_true(wait_until(is_long, f, LIMIT_MS));
+    await_that(!owner_of(f->rt, "x").kept && server_integer(f->server, "PTTL lock:x") > SHORT &&
+               hold_of(f->rt, "x").remaining_ms > SHORT);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
 }
 
@@ -179,13 +172,6 @@ TEST_ON(a_kept_lease_is_short_in_the_store_and_taken_it_is_long, fixture *f)
 static bool is_held_for_long(void *arg)
 {
     return hold_of(((fixture *)arg)->rt, "x").remaining_ms > UNSURE_MS;
-}
-
-static bool has_sent_more(void *arg)
-{
-    struct keeping *k = arg;
-
-    return stats_of(k->rt).store_commands > k->sent;
 }
 
 /*
@@ -204,7 +190,7 @@ static bool is_taken_unsure(void *arg)
     k.sent = stats_of(f->rt).store_commands;
     k.retaken = stats_of(f->rt).retaken;
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    assert_true(wait_until(has_sent_more, &k, LIMIT_MS));
+    await_that(stats_of(k.rt).store_commands > k.sent);
     dibs_status status = dibs_trylock(f->rt, "x");
     if (status == DIBS_OK && stats_of(f->rt).retaken > k.retaken && !is_held_for_long(f))
         return true;

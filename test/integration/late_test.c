@@ -11,11 +11,6 @@
 
 /* --------------------------------------------------- through a slow network */
 
-static bool renewal_is_stuck(void *arg)
-{
-    return script_server_fired(arg) > 0;
-}
-
 static bool is_extended(void *arg)
 {
     return dibs_extend(arg, "x", LONG_LEASE_MS) == DIBS_OK;
@@ -46,7 +41,7 @@ TEST_ON(a_stuck_renewal_does_not_undo_an_extension, fixture *f)
     open_without_client_kill(f, net);
     assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
     script_server_add(net, (script_rule){.match = RENEWAL_OF_X, .nth = 1, .action = SCRIPT_STALL_REQUEST});
-    assert_true(wait_until(renewal_is_stuck, net, LIMIT_MS));
+    await_that(script_server_fired(net) > 0);
     script_server_clear(net);
     /* The scheduler gives that connection up, and extends over another. */
     assert_that(wait_until(is_extended, f->rt, LIMIT_MS), "%s", dibs_last_error());
@@ -72,23 +67,16 @@ static void cut_when_stuck(void *arg)
 {
     struct bystander *by = arg;
 
-    assert_true(wait_until(renewal_is_stuck, by->net, LIMIT_MS));
+    await_that(script_server_fired(by->net) > 0);
     script_server_clear(by->net);
     script_server_cut(by->net);
-}
-
-static bool is_long(void *arg)
-{
-    struct bystander *by = arg;
-
-    return server_integer(by->f->server, "PTTL lock:x") > FAR_MS;
 }
 
 static void release_when_long(void *arg)
 {
     struct bystander *by = arg;
 
-    assert_true(wait_until(is_long, by, LIMIT_MS));
+    await_that(server_integer(by->f->server, "PTTL lock:x") > FAR_MS);
     long long asks = server_asks(by->f->server);
     script_server_release(by->net);
     server_await_ask(by->f->server, asks);
@@ -130,7 +118,7 @@ static void withdraw_and_cut_when_stuck(void *arg)
 {
     struct bystander *by = arg;
 
-    assert_true(wait_until(renewal_is_stuck, by->net, LIMIT_MS));
+    await_that(script_server_fired(by->net) > 0);
     script_server_clear(by->net);
     server_do(by->f->server, "ACL SETUSER u -client|kill");
     script_server_cut(by->net);

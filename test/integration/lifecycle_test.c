@@ -297,11 +297,6 @@ static bool is_set(void *arg)
     return atomic_load((atomic_bool *)arg);
 }
 
-static bool is_decided(void *arg)
-{
-    return atomic_load((atomic_int *)arg) >= 0;
-}
-
 static void slow_callback(const dibs_event *event, void *arg)
 {
     struct callback *c = arg;
@@ -402,7 +397,7 @@ TEST_ON(a_callback_may_lock, fixture *f)
     c.rt = f->rt;
     lose(f, "lost");
     atomic_store(&c.go_on, true);
-    assert_true(wait_until(is_decided, &c.unlocked, LIMIT_MS));
+    await_that(atomic_load(&c.unlocked) >= 0);
     assert_int_equal(atomic_load(&c.locked), DIBS_OK);
     assert_int_equal(atomic_load(&c.unlocked), DIBS_OK);
     assert_status(DIBS_LOST, dibs_unlock(f->rt, "lost"));

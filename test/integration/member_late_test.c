@@ -91,13 +91,6 @@ TEST_ON(a_top_up_that_is_stuck_is_retracted, struct play *p)
     settle(p);
 }
 
-static bool was_retracted(void *arg)
-{
-    const struct play *p = arg;
-
-    return !server_has(p->server, "lock:retracted");
-}
-
 /*
  * The connection breaks, and nothing proves its end: the top-up may arrive later than the first retraction, and until
  * its time has passed the retraction goes on.
@@ -119,7 +112,7 @@ TEST_ON(a_top_up_on_a_connection_that_broke_is_retracted, struct play *p)
     server_do(p->server, "SET lock:retracted %s PX %d", TOKEN, LEASE_MS);
     p->seat.store->ops->retract(p->seat.store, "x", TOKEN, LEASE_MS, 0);
     p->seat.store->ops->retract(p->seat.store, "retracted", TOKEN, LEASE_MS, 0);
-    assert_true(wait_until(was_retracted, p, LIMIT_MS));
+    await_that(!server_has(p->server, "lock:retracted"));
     script_server_release(p->net);
     settle(p);
 }

@@ -60,17 +60,12 @@ TEST_ON_STORES(an_admitted_master_votes_from_its_time_on, struct world *w)
     assert_in_range(vote.votes_in_ms, LEASE_MS / 2, LEASE_MS);
 }
 
-static bool may_vote(void *arg)
-{
-    return look_at_vote(arg, 1000).votes_in_ms == 0;
-}
-
 TEST_ON_STORES(a_master_votes_once_its_time_has_come, struct world *w)
 {
     struct seat *seat = sit_as_member(w);
 
     assert_in_range(admit(seat, 50).votes_in_ms, 0, 50);
-    assert_true(wait_until(may_vote, seat, LIMIT_MS));
+    await_that(look_at_vote(seat, 1000).votes_in_ms == 0);
     assert_true(look_at_vote(seat, 1000).known);
 }
 
@@ -396,7 +391,7 @@ TEST_ON_STORES(a_master_that_may_vote_again_grants, struct world *w)
     struct dibs__attempt attempt = attempt_for(w, "x", false), second = attempt_for(w, "x", false);
 
     admit(seat, 50);
-    assert_true(wait_until(may_vote, seat, LIMIT_MS));
+    await_that(look_at_vote(seat, 1000).votes_in_ms == 0);
     uint64_t fence = get(seat, &attempt);
     assert_status(DIBS_OK, release(seat, "x", attempt.token));
     assert_true(get(seat, &second) > fence);

@@ -154,20 +154,6 @@ static void wait_and_use(void *arg)
     w->unlocked = dibs_unlock(w->rt, "x");
 }
 
-struct begun {
-    dibs_runtime *rt;
-    uint64_t contended;
-    actor *actor;
-};
-
-/* Whether the waiter sleeps, or has come back already. */
-static bool has_begun(void *arg)
-{
-    const struct begun *b = arg;
-
-    return stats_of(b->rt).contended > b->contended || !actor_busy(b->actor);
-}
-
 /* All waiters get the lock, one after the other; one that could not wait returned DIBS_NO_MEMORY. */
 static bool contend(fixture *f, dibs_runtime *holder, long nth)
 {
@@ -178,10 +164,10 @@ static bool contend(fixture *f, dibs_runtime *holder, long nth)
         waiters[i] = (struct waiter){.actor = actor_start(), .rt = f->rt, .options = i == 1 ? &fair : NULL};
     fail_the(nth);
     for (int i = 0; i < WAITERS; i++) {
-        struct begun begun = {f->rt, stats_of(f->rt).contended, waiters[i].actor};
-
+        uint64_t contended = stats_of(f->rt).contended;
         actor_begin(waiters[i].actor, wait_and_use, &waiters[i]);
-        assert_true(wait_until(has_begun, &begun, LIMIT_MS));
+        /* Whether the waiter sleeps, or has come back already. */
+        await_that(stats_of(f->rt).contended > contended || !actor_busy(waiters[i].actor));
     }
     assert_true(is_good(dibs_unlock(holder, "x")));
     for (int i = 0; i < WAITERS; i++)
@@ -265,12 +251,6 @@ static void open_and_close(fixture *f, dibs_runtime *holder, actor *waiter, int 
     }
 }
 
-/* The holder has something allocated for a moment now and then: a renewal, a retraction. */
-static bool has_at_most(void *most)
-{
-    return atomic_load(&living) <= *(const long *)most;
-}
-
 TEST_ON(opening_and_closing_a_thousand_times_leaves_nothing, fixture *f)
 {
     enum { WARM = 60, TIMES = 1000 };
@@ -291,7 +271,8 @@ TEST_ON(opening_and_closing_a_thousand_times_leaves_nothing, fixture *f)
     print_message("# %ld allocations more, %ld kB more\n", atomic_load(&living) - allocations, resident_kb() - kb);
     if (CAN_FAIL) { /* each leaves its handle, and the holder may have grown once; a leak would leave as many again */
         long most = allocations + TIMES + TIMES / 10;
-        assert_true(wait_until(has_at_most, &most, LIMIT_MS));
+        /* The holder has something allocated for a moment now and then: a renewal, a retraction. */
+        await_that(atomic_load(&living) <= most);
         assert_true(resident_kb() - kb < 2048);
     }
     actor_end(waiter);

@@ -100,13 +100,6 @@ static long long fence_at(const masters *m, size_t i)
     return server_string(m->servers[i], text, sizeof text, "GET dibs:fence:{lock:a}") ? strtoll(text, NULL, 10) : 0;
 }
 
-static bool second_has_the_thirds_fence(void *arg)
-{
-    const masters *m = arg;
-
-    return fence_at(m, 1) > 0 && fence_at(m, 1) == fence_at(m, 2);
-}
-
 /*
  * Two grant the lock, and one of them loses it. The third grants with a larger fence, which is raised at the second
  * alone; so a fourth is needed, whose own fence is larger still.
@@ -126,7 +119,7 @@ TEST_ON(a_vote_during_a_raise_raises_the_fences_again, masters *m)
     masters_await_keys(m, "a", 2);
     server_do(m->servers[0], "DEL lock:a");
     server_resume(m->servers[2]);
-    assert_that(wait_until(second_has_the_thirds_fence, m, LIMIT_MS), "the fence of the second is not raised");
+    await_that(fence_at(m, 1) > 0 && fence_at(m, 1) == fence_at(m, 2));
     server_resume(m->servers[3]);
     assert_status(DIBS_OK, actor_result(a));
     assert_status(DIBS_OK, actor_hold(a, m->rt, "a", &hold));

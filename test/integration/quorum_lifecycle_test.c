@@ -109,18 +109,11 @@ static size_t count_extended(const struct extending *extending)
     return count;
 }
 
-static bool is_everywhere(void *arg)
-{
-    const struct extending *extending = arg;
-
-    return count_extended(extending) == extending->m->count - 1;
-}
-
 /* The first is stopped. Where a earlier renewal is under way, the next one makes up for the extension. */
 static void expect_extended(struct extending *extending)
 {
     assert_true(count_extended(extending) >= extending->m->majority);
-    assert_true(wait_until(is_everywhere, extending, LIMIT_MS));
+    await_that(count_extended(extending) == extending->m->count - 1);
 }
 
 TEST_ON_THREE_AND_FIVE(an_extension_reaches_a_majority, masters *m)

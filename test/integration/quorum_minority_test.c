@@ -49,15 +49,10 @@ TEST_ON_THREE_AND_FIVE(masters_that_refuse_to_confirm_are_told_at_the_open, mast
     assert_non_null(strstr(dibs_last_error(), "refused WAIT"));
 }
 
-static bool is_empty(void *arg)
-{
-    return server_integer(arg, "EXISTS lock:a lock:a:q") == 0;
-}
-
 static void expect_nothing_left(masters *m)
 {
     for (size_t i = 0; i < m->count; i++)
-        assert_true(wait_until(is_empty, m->servers[i], LIMIT_MS));
+        await_that(server_integer(m->servers[i], "EXISTS lock:a lock:a:q") == 0);
 }
 
 TEST_ON_THREE_AND_FIVE(a_master_down_from_the_start_is_no_obstacle, masters *m)

@@ -212,29 +212,18 @@ TEST_ON_THREE_AND_FIVE(a_wiped_master_votes_again, masters *m)
     assert_int_equal(count, m->count);
 }
 
-struct looked_at {
-    server *server;
-    long long asks;
-};
-
-static bool is_looked_at(void *arg)
-{
-    const struct looked_at *wanted = arg;
-
-    return server_asks(wanted->server) >= wanted->asks;
-}
-
 /*
  * Looks at the masters while a majority is away: the calling thread does, to announce the lease, and then the
  * scheduler's.
  */
 static void look_and_fail(masters *m)
 {
-    struct looked_at twice = {m->servers[m->count - 1], server_asks(m->servers[m->count - 1]) + 2};
+    server *last = m->servers[m->count - 1];
+    long long twice = server_asks(last) + 2;
     const dibs_lock_options longer = {.lease_ms = 3 * LEASE_MS};
 
     assert_status(DIBS_UNAVAILABLE, dibs_lock_with(m->rt, "a", 0, &longer));
-    assert_true(wait_until(is_looked_at, &twice, LIMIT_MS));
+    await_that(server_asks(last) >= twice);
 }
 
 /* A look does not wait for masters that are not connected: it would miss those that come back meanwhile. */

@@ -37,17 +37,10 @@ static bool is_lost(masters *m)
     return events_count(&m->events, DIBS_EVENT_LOST, "a") > 0;
 }
 
-static bool is_over(void *arg)
-{
-    masters *m = arg;
-
-    return masters_with_key(m, "a") == m->count || is_lost(m);
-}
-
 /* Waits until the lock has all its keys again, and they are watched; or it is lost. */
 static void await_watched_again(masters *m)
 {
-    assert_true(wait_until(is_over, m, LIMIT_MS));
+    await_that(masters_with_key(m, "a") == m->count || is_lost(m));
     for (size_t i = 0; i < m->count && !is_lost(m); i++)
         await_tracked(m->servers[i], m->rt, 1);
 }

@@ -11,14 +11,9 @@
 
 /* ----------------------------------------------------------------- helpers */
 
-static bool agent_is_told(void *arg)
-{
-    return agent_check(arg, "x") == DIBS_LOST;
-}
-
 static void await_agent_lost(process *agent)
 {
-    assert_that(wait_until(agent_is_told, agent, LIMIT_MS), "the agent is not told of the loss");
+    await_that(agent_check(agent, "x") == DIBS_LOST);
 }
 
 static void expect_no_loss(fixture *f)

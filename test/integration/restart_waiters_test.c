@@ -56,16 +56,6 @@ TEST(a_slow_waiter_gets_a_lock_unlocked_while_the_server_forgot)
     unlocked_while_the_server_was_away(*state);
 }
 
-static bool has_two_connections(void *arg)
-{
-    return server_clients(arg) == 2;
-}
-
-static bool one_waits_for_y(void *arg)
-{
-    return server_has(arg, "dibs:queue:{lock:y}");
-}
-
 /* An agent all of whose connections stand: for calls, of its scheduler, and for grants. */
 static process *connected_agent(server *s)
 {
@@ -73,11 +63,11 @@ static process *connected_agent(server *s)
 
     server_do(s, "SET lock:y other");
     agent_begin_lock(agent, "y", DIBS_WAIT_FOREVER);
-    assert_true(wait_until(one_waits_for_y, s, LIMIT_MS));
+    await_that(server_has(s, "dibs:queue:{lock:y}"));
     server_do(s, "DEL lock:y");
     assert_status(DIBS_OK, agent_result(agent));
     assert_status(DIBS_OK, agent_unlock(agent, "y"));
-    assert_true(wait_until(has_two_connections, s, LIMIT_MS));
+    await_that(server_clients(s) == 2);
     return agent;
 }
 

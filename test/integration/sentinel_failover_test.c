@@ -165,24 +165,12 @@ static struct crowd *crowd_start(struct scene *scene)
     return crowd;
 }
 
-struct rounds_at {
-    struct crowd *crowd;
-    unsigned count;
-};
-
-static bool went_on(void *arg)
-{
-    const struct rounds_at *at = arg;
-
-    return atomic_load(&at->crowd->rounds) >= at->count;
-}
-
 /* Waits until the threads have locked that often since. */
 static void crowd_await(struct crowd *crowd, unsigned more)
 {
-    struct rounds_at at = {crowd, atomic_load(&crowd->rounds) + more};
+    unsigned count = atomic_load(&crowd->rounds) + more;
 
-    assert_that(wait_until(went_on, &at, LIMIT_MS), "the threads do not go on");
+    await_that(atomic_load(&crowd->rounds) >= count);
 }
 
 static void crowd_end(struct crowd *crowd)

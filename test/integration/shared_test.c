@@ -517,11 +517,6 @@ TEST_ON(a_refused_waiter_for_sharers_leaves_the_queue, fixture *f)
     dibs_close(less);
 }
 
-static bool x_is_taken(void *server_of_x)
-{
-    return server_has(server_of_x, "lock:x");
-}
-
 /*
  * The answer to the ask of the first sharer is lost. Before it asks again, the server loses the fence, and another
  * comes to share the lock.
@@ -536,7 +531,7 @@ TEST_ON(a_sharer_that_asks_again_has_a_fence_though_the_server_lost_it, fixture 
     fixture_open(f, LONG_LEASE_MS);
     script_server_add(net, (script_rule){.match = ASK_OR_RELEASE_OF_X, .nth = 1, .action = SCRIPT_STALL_REPLY});
     actor_begin_lock_with(asker, far, "x", LIMIT_MS, &shared);
-    assert_true(wait_until(x_is_taken, f->server, LIMIT_MS));
+    await_that(server_has(f->server, "lock:x"));
     server_do(f->server, "DEL dibs:fence:{lock:x}");
     assert_status(DIBS_OK, actor_lock_with(other, f->rt, "x", 0, &shared));
     server_do(f->server, "CLIENT KILL TYPE normal");
@@ -546,11 +541,6 @@ TEST_ON(a_sharer_that_asks_again_has_a_fence_though_the_server_lost_it, fixture 
     assert_status(DIBS_OK, actor_unlock(asker, far, "x"));
     assert_status(DIBS_OK, actor_unlock(other, f->rt, "x"));
     assert_false(server_has(f->server, "lock:x"));
-}
-
-static bool has_result(void *arg)
-{
-    return !actor_busy(arg);
 }
 
 /*
@@ -570,7 +560,7 @@ TEST_ON(a_waiter_comes_again_when_the_first_of_the_leases_is_over, fixture *f)
     queue_await_listening(f->server, queue_at(f->server, "x", 0).channel);
     process_kill(team);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    assert_true(wait_until(has_result, waiter, LIMIT_MS));
+    await_that(!actor_busy(waiter));
     actor_gets(waiter, f->rt, "x");
     actor_end(waiter);
     process_free(team);
@@ -593,11 +583,6 @@ TEST_ON(nobody_is_let_in_where_it_is_not_known_who_shares, fixture *f)
     assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
 }
 
-static bool has_lost(void *arg)
-{
-    return dibs_check(arg, "x") == DIBS_LOST;
-}
-
 /* All who share are told at once that the key is gone. */
 TEST_ON(a_deleted_key_is_told_to_all_sharers, fixture *f)
 {
@@ -611,7 +596,7 @@ TEST_ON(a_deleted_key_is_told_to_all_sharers, fixture *f)
     await_tracked(f->server, second, 2);
     int64_t since = now_ms();
     server_do(f->server, "DEL lock:x");
-    assert_true(wait_until(has_lost, f->rt, LIMIT_MS));
+    await_that(dibs_check(f->rt, "x") == DIBS_LOST);
     assert_true(now_ms() - since < SOON_MS);
     while (actor_check(a, second, "x") != DIBS_LOST)
         assert_true(now_ms() - since < SOON_MS);
@@ -633,7 +618,7 @@ TEST_ON(a_forced_unlock_of_one_sharer_is_told_to_it_alone, fixture *f)
     await_tracked(f->server, second, 2);
     int64_t since = now_ms();
     assert_status(DIBS_OK, dibs_force_unlock(second, "x", first.token));
-    assert_true(wait_until(has_lost, f->rt, LIMIT_MS));
+    await_that(dibs_check(f->rt, "x") == DIBS_LOST);
     assert_true(now_ms() - since < SOON_MS);
     assert_int_equal(owner_of(second, "x").sharers, 1);
     assert_status(DIBS_OK, actor_check(a, second, "x"));
@@ -664,7 +649,7 @@ TEST_ON(a_sharer_that_let_others_in_is_still_told_of_losses, fixture *f)
     assert_true(now_ms() - since < SOON_MS);
     since = now_ms();
     server_do(f->server, "DEL lock:x");
-    assert_true(wait_until(has_lost, f->rt, LIMIT_MS));
+    await_that(dibs_check(f->rt, "x") == DIBS_LOST);
     assert_true(now_ms() - since < SOON_MS);
     assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
     assert_status(DIBS_LOST, actor_unlock(reader, second, "x"));
@@ -747,11 +732,6 @@ static bool has_two_sharers(void *arg)
     return owner_of(arg, "x").sharers == 2;
 }
 
-static bool has_renewed(void *arg)
-{
-    return server_calls(arg, "mget") > 0;
-}
-
 /* No client held the lock exclusively meanwhile, however many shared it and left. */
 TEST_ON(a_sharer_is_restored_beside_new_sharers, fixture *f)
 {
@@ -785,7 +765,7 @@ TEST_ON(a_sharer_is_not_restored_after_a_writer, fixture *f)
     lock_and_release(f->rt, "x", LIMIT_MS);
     assert_status(DIBS_OK, share(f->rt, "x", LIMIT_MS, 0));
     process_resume(old);
-    assert_true(wait_until(has_renewed, f->server, LIMIT_MS));
+    await_that(server_calls(f->server, "mget") > 0);
     assert_int_equal(owner_of(f->rt, "x").sharers, 1);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     assert_true(strncmp(process_ask(old, "unlock 0 x"), "0 DIBS_LOST", 11) == 0);

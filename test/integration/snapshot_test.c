@@ -18,11 +18,6 @@ struct value_at {
     const char *value;
 };
 
-static bool is_told(void *arg)
-{
-    return agent_check(arg, "x") == DIBS_LOST;
-}
-
 /*
  * An entry of the owner itself, which the snapshot brought back, may still be in the queue, or may have been removed
  * already.
@@ -119,7 +114,7 @@ TEST_ON(an_owner_with_a_smaller_fence_is_told_of_its_loss, fixture *f)
     server_do(f->server, "SET " FENCE " %llu PX 100000", (unsigned long long)(fence / 1024 - 1));
     script_server_set_down(net, false);
     server_await_value(f->server, "lock:x", token);
-    assert_true(wait_until(is_told, later, LIMIT_MS));
+    await_that(agent_check(later, "x") == DIBS_LOST);
     assert_status(DIBS_LOST, agent_unlock(later, "x"));
     assert_string_equal(server_value(f->server, "lock:x"), token);
     assert_status(DIBS_OK, agent_check(holder, "x"));

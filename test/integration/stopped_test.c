@@ -28,29 +28,17 @@ static void tell_all(process *team, const char *command)
         process_write(team, "%s %d stopped-%d 0 0", command, i, i);
 }
 
-struct asked {
-    server *server;
-    long long count;
-};
-
-static bool all_have_asked(void *arg)
-{
-    const struct asked *asked = arg;
-
-    return server_asks(asked->server) >= asked->count;
-}
-
 /*
  * When all threads have sent their commands and none has its reply, the process is stopped, and the replies arrive
  * meanwhile.
  */
 static void stop_in_between(fixture *f, process *team, script_server *net, const char *command)
 {
-    struct asked asked = {f->server, server_asks(f->server) + THREADS};
+    long long asks = server_asks(f->server) + THREADS;
 
     script_server_add(net, (script_rule){.match = "stopped-", .action = SCRIPT_STALL_REPLY});
     tell_all(team, command);
-    assert_true(wait_until(all_have_asked, &asked, LIMIT_MS));
+    await_that(server_asks(f->server) >= asks);
     process_pause(team);
     script_server_clear(net);
     for (int64_t end = now_ms() + STOP_MS; now_ms() < end || !script_server_has_answered(net); pause_ms(10)) {

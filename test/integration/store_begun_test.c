@@ -123,11 +123,6 @@ TEST_ON_STORES(a_begun_request_holds_nobody_up, struct world *w)
     }
 }
 
-static bool has_x(void *arg)
-{
-    return server_has(arg, "lock:x");
-}
-
 /*
  * The common deadline passes while the thread waits for the first store; the reply of the second has arrived and is
  * taken.
@@ -148,7 +143,7 @@ TEST_ON_STORES(a_store_that_hangs_costs_no_other_its_reply, struct world *w)
     serves->store->ops->begin(serves->store, &second);
     if (w->kind->min_replicas > 0) /* there the replicas are asked when the ask is finished: it needs time for that */
         assert_true(seat_await(serves, &second, seat_deadline()));
-    assert_true(wait_until(has_x, w->servers[1], LIMIT_MS)); /* so its reply comes, however busy the machine is */
+    await_that(server_has(w->servers[1], "lock:x")); /* so its reply comes, however busy the machine is */
     int64_t deadline = dibs__after_ms(dibs__now(&dibs__system_clock), HANG_MS);
     first.deadline = deadline;
     second.deadline = w->kind->min_replicas > 0 ? seat_deadline() : deadline;

@@ -348,11 +348,6 @@ TEST_ON_STORES(a_release_hints_the_first_in_the_queue, struct world *w)
     assert_status(DIBS_OK, release(other, "x", first.token));
 }
 
-static bool is_free(void *arg)
-{
-    return !look(arg, "x").held;
-}
-
 TEST_ON_STORES(a_grant_that_nobody_wants_is_given_back, struct world *w)
 {
     struct seat *seat = sit(w, 0), *other = sit(w, 0);
@@ -363,7 +358,7 @@ TEST_ON_STORES(a_grant_that_nobody_wants_is_given_back, struct world *w)
     atomic_store(&other->refuses, true);
     assert_status(DIBS_OK, release(seat, "x", owner.token));
     expect_grant(w, other, 1, &waiter);
-    assert_true(wait_until(is_free, seat, LIMIT_MS));
+    await_that(!look(seat, "x").held);
     other->store->ops->conclude(other->store, &waiter, true);
 }
 

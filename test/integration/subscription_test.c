@@ -369,11 +369,6 @@ TEST(fair_waiters_subscribed_at_another_server_cause_little_load)
     expect_no_storm(*state, 3, DIBS_FAIR);
 }
 
-static bool has_subscribed_unheard(void *arg)
-{
-    return atomic_load(&((struct splitter *)arg)->subscribers) >= 5;
-}
-
 #define RESTS_MS 1000 /* many times as long as who is not told waits before it asks again */
 
 struct rest {
@@ -402,7 +397,7 @@ TEST_ON(a_subscription_that_reaches_the_right_server_later_is_used, fixture *f)
     fixture_open(f, LONG_LEASE_MS);
     dibs_runtime *rt = open_url(split.url, &(dibs_config){.lease_ms = LONG_LEASE_MS, .outage_ms = LIMIT_MS});
     struct deaf_waiter *waiters = begin_deaf(f, rt, 1, 0);
-    assert_true(wait_until(has_subscribed_unheard, &split, LIMIT_MS));
+    await_that(atomic_load(&split.subscribers) >= 5);
     atomic_store(&split.together, true);
     queue_await(f->server, "deaf-0", 1);
     queue_await_listening(f->server, queue_at(f->server, "deaf-0", 0).channel);

@@ -302,18 +302,6 @@ TEST(a_loss_is_noticed_after_the_background_connection_broke)
     expect_told_after(*state, kill_tracker);
 }
 
-struct seen {
-    server *server;
-    long long calls, looks;
-};
-
-static bool is_looked_at_again(void *arg)
-{
-    const struct seen *seen = arg;
-
-    return tracking_calls(seen->server) >= seen->calls + 2 && server_calls(seen->server, "mget") > seen->looks;
-}
-
 /*
  * The background connection is open, so the table has its pair already; only a new CLIENT TRACKING shows that it works.
  */
@@ -322,9 +310,9 @@ TEST_ON(a_loss_is_noticed_after_the_subscription_broke, fixture *f)
     open_tracking(f, 0);
     hold(f, "x");
     for (int i = 0; i < 3; i++) {
-        struct seen seen = {f->server, tracking_calls(f->server), server_calls(f->server, "mget")};
+        long long calls = tracking_calls(f->server), looks = server_calls(f->server, "mget");
         kill_subscription(f->server);
-        assert_that(wait_until(is_looked_at_again, &seen, LIMIT_MS), "it is not tracked again");
+        await_that(tracking_calls(f->server) >= calls + 2 && server_calls(f->server, "mget") > looks);
         await_tracked(f->server, f->rt, 1);
     }
     int64_t since = now_ms();
@@ -357,11 +345,6 @@ TEST_ON(a_loss_while_nothing_is_tracked_is_noticed, fixture *f)
  */
 enum { EARLY_MS = 35, ROUNDS = 100, EARLY_ROUNDS = 5 };
 
-static bool is_x_lost(void *arg)
-{
-    return dibs_check(arg, "x") == DIBS_LOST;
-}
-
 static bool is_loss_known_early_after_a_blocked_call(fixture *f)
 {
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
@@ -369,7 +352,7 @@ static bool is_loss_known_early_after_a_blocked_call(fixture *f)
     assert_status(DIBS_TIMEOUT, dibs_timedlock(f->rt, "b", 5));
     int64_t blocked = now_ms();
     server_do(f->server, "DEL lock:x");
-    assert_true(wait_until(is_x_lost, f->rt, LIMIT_MS));
+    await_that(dibs_check(f->rt, "x") == DIBS_LOST);
     bool early = now_ms() - blocked < EARLY_MS;
     assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
     return early;

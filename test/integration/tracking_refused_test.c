@@ -287,11 +287,6 @@ TEST_ON(new_servers_are_tracked, fixture *f)
 
 /* ----------------------------------------------------------- messages that are lost */
 
-static bool is_begun(void *arg)
-{
-    return tracking_calls(arg) >= 2;
-}
-
 /* No message ever arrives: the library finds that out within a command timeout, and does not rely on tracking. */
 static void expect_found_out(fixture *f, void (*drop)(script_server *net, bool on), bool pushes)
 {
@@ -301,7 +296,7 @@ static void expect_found_out(fixture *f, void (*drop)(script_server *net, bool o
     drop(net, true);
     open_through(f, net, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    assert_true(wait_until(is_begun, f->server, LIMIT_MS));
+    await_that(tracking_calls(f->server) >= 2);
     pause_ms(1200);
     expect_renewals(f);
     expect_polling(f);
@@ -381,18 +376,6 @@ static bool is_refused_for_lack_of_memory(void *arg)
     return found;
 }
 
-struct looks {
-    server *server;
-    long long before;
-};
-
-static bool is_looked_at_again(void *arg)
-{
-    const struct looks *looks = arg;
-
-    return server_calls(looks->server, "mget") > looks->before;
-}
-
 TEST_ON(it_is_tried_again_once_the_server_has_memory, fixture *f)
 {
     open_tracking(f, LONG_LEASE_MS);
@@ -401,9 +384,9 @@ TEST_ON(it_is_tried_again_once_the_server_has_memory, fixture *f)
     server_do(f->server, "CONFIG SET maxmemory 1");
     kill_tracker(f->server);
     assert_that(wait_until(is_refused_for_lack_of_memory, f->server, LIMIT_MS), "the probe's key was not refused");
-    struct looks looks = {f->server, server_calls(f->server, "mget")};
+    long long looks = server_calls(f->server, "mget");
     server_do(f->server, "CONFIG SET maxmemory 0");
-    assert_that(wait_until(is_looked_at_again, &looks, LIMIT_MS), "it is not tried again");
+    await_that(server_calls(f->server, "mget") > looks);
     int64_t since = now_ms();
     server_do(f->server, "DEL lock:x");
     expect_told_of_loss(f, "x", since);

@@ -67,6 +67,14 @@
         }                                                                                                              \
     } while (0)
 
+/* Waits until the condition holds, at most LIMIT_MS; it is looked at every few milliseconds. */
+#define await_that(condition)                                                                                          \
+    do {                                                                                                               \
+        const int64_t await_end = now_ms() + LIMIT_MS;                                                                 \
+        for (int64_t await_ms = 1; !(condition); pause_ms(await_ms < 10 ? await_ms++ : await_ms))                      \
+            assert_that(now_ms() < await_end || (condition), "it never becomes so");                                   \
+    } while (0)
+
 /*
  * A test program is a file of tests, which run in the order of the file, and one line behind the last:
  *

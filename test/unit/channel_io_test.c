@@ -207,13 +207,6 @@ TEST_ON(a_server_that_hangs_up_fails_all_in_flight, struct rig *r)
 
 /* ----------------------------------------------------- wanted, and looked at */
 
-static bool is_found_ended(void *arg)
-{
-    struct rig *r = arg;
-
-    return !dibs__channel_look(r->channel);
-}
-
 /* No thread uses the connection, so only a look finds its end. */
 TEST_ON(a_look_finds_the_end_of_an_idle_connection, struct rig *r)
 {
@@ -222,7 +215,7 @@ TEST_ON(a_look_finds_the_end_of_an_idle_connection, struct rig *r)
     assert_true(dibs__channel_look(r->channel));
     fake_redis_cut(r->fake);
     assert_true(dibs__channel_is_connected(r->channel));
-    assert_true(wait_until(is_found_ended, r, LIMIT_MS));
+    await_that(!dibs__channel_look(r->channel));
     assert_false(dibs__channel_is_connected(r->channel));
     assert_true(open_now(r) > 0);
 }

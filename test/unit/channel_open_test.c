@@ -191,11 +191,6 @@ static int gated_poll(const struct dibs__clock *clock, struct pollfd *fds, nfds_
     return ready;
 }
 
-static bool is_not_zero(void *arg)
-{
-    return atomic_load((atomic_uint *)arg) > 0;
-}
-
 static void *open_in_time(void *arg)
 {
     struct caller *c = arg;
@@ -232,13 +227,13 @@ TEST_ON(a_call_waits_while_a_broken_connection_is_in_use, struct rig *r)
     atomic_store(&gate.closed, true);
     fake_redis_cut(r->fake);
     fake_redis_hold(r->fake, false);
-    assert_true(wait_until(is_not_zero, &gate.held, LIMIT_MS));
+    await_that(atomic_load(&gate.held) > 0);
     struct dibs__request *request =
         dibs__channel_send(r->channel, view.serial, echo_of(&echo, "broken"), deadline, &error);
     assert_false(stands(r));
     atomic_store(&gate.waiting, 0);
     assert_int_equal(pthread_create(&opener.thread, NULL, open_in_time, &opener), 0);
-    assert_true(wait_until(is_not_zero, &gate.waiting, LIMIT_MS));
+    await_that(atomic_load(&gate.waiting) > 0);
     atomic_store(&gate.closed, false);
     pthread_join(opener.thread, NULL);
     assert_status(DIBS_OK, opener.status);

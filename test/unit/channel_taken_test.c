@@ -42,11 +42,6 @@ static long receive_and_hold(struct dibs__transport *transport, char *bytes, siz
     return received;
 }
 
-static bool is_set(void *arg)
-{
-    return atomic_load((atomic_bool *)arg);
-}
-
 /*
  * Two threads on one connection. The first reads, and has taken both replies; the second waits for the first, its time
  * as given. The first polls for replies, as on a machine where that pays, and by this clock for ever.
@@ -68,12 +63,12 @@ static void begin_held(struct rig *r, struct caller pair[2], int64_t second_ms)
     fake_redis_hold(r->fake, true);
     begin(&pair[0]);
     fake_redis_await(r->fake, "ECHO first", 1);
-    assert_true(wait_until(is_set, &has_begun, LIMIT_MS)); /* otherwise the second may come before it */
+    await_that(atomic_load(&has_begun)); /* otherwise the second may come before it */
     begin(&pair[1]);
     fake_redis_await(r->fake, "ECHO second", 1);
     moved_clock_await_waiting(&r->clock, 1);
     fake_redis_hold(r->fake, false);
-    assert_true(wait_until(is_set, &has_taken, LIMIT_MS));
+    await_that(atomic_load(&has_taken));
 }
 
 static void expect_both(struct rig *r, struct caller pair[2])
@@ -170,7 +165,7 @@ TEST_ON(the_scheduler_pauses_while_a_reader_has_lost_the_processor, struct rig *
     atomic_store(&may_go, false);
     atomic_store(&holds, true);
     begin(&c);
-    assert_true(wait_until(is_set, &has_begun, LIMIT_MS));
+    await_that(atomic_load(&has_begun));
     moved_clock_advance(&r->clock, MS(COMMAND_MS));
     dibs__channel_attend(r->channel, true, 0, moved_clock_now(&r->clock));
     assert_true(stands(r));

@@ -58,11 +58,6 @@ static bool is_told_that_nobody_listens(void *arg)
     return faults_count(faults, &faults->unheard) > 0;
 }
 
-static bool no_lease(void *arg)
-{
-    return stats_of(arg).leases == 0;
-}
-
 /* ------------------------------------------------------------------ lock and unlock */
 
 TEST(a_begun_lock_is_held_once_its_completion_is_taken)
@@ -278,7 +273,7 @@ TEST(a_grant_after_a_cancel_is_given_back)
         assert_int_equal(c.status, DIBS_CANCELLED);
         faults_unblock_acquires(&s->faults);
         lock_and_release(other, "a", LIMIT_MS);
-        assert_true(wait_until(no_lease, s->rt, LIMIT_MS));
+        await_that(stats_of(s->rt).leases == 0);
         expect_none(q);
         assert_status(DIBS_OK, task_lock(task, "a", FOREVER, q)); /* nor is the name blocked in this process */
         assert_status(DIBS_OK, task_unlock(task, "a", q));
@@ -378,7 +373,7 @@ TEST(a_lock_for_a_freed_task_is_given_up)
         expect_none(q);
     }
     lock_and_release(s->rt, "a", FOREVER);
-    assert_true(wait_until(no_lease, s->rt, LIMIT_MS));
+    await_that(stats_of(s->rt).leases == 0);
     assert_int_equal(stats_of(s->rt).holds, 0);
 }
 
@@ -829,13 +824,6 @@ TEST(fair_asks_that_are_not_sent_at_once_keep_their_order)
     }
 }
 
-static bool two_ask(void *arg)
-{
-    struct faults *faults = arg;
-
-    return faults_count(faults, &faults->inside) == 2;
-}
-
 /* Its own time counts, not that of the first. */
 TEST(a_fair_call_asks_at_last_when_its_time_is_over)
 {
@@ -845,7 +833,7 @@ TEST(a_fair_call_asks_at_last_when_its_time_is_over)
     begin_lock(second, "b", 100, &fair, q);
     faults_await_blocked(&s->faults);
     stage_advance(s, 101 * INT64_C(1000000));
-    assert_true(wait_until(two_ask, &s->faults, LIMIT_MS));
+    await_that(faults_count(&s->faults, &s->faults.inside) == 2);
     faults_unblock_acquires(&s->faults);
     for (int i = 0; i < 2; i++)
         assert_status(DIBS_OK, next_done(q).status);
@@ -1003,11 +991,6 @@ static void begin_in_callback(const dibs_event *event, void *arg)
         atomic_store(&r->status, (int)dibs_lock_begin(r->task, event->name, FOREVER, NULL, r->queue, r->task));
 }
 
-static bool has_begun(void *arg)
-{
-    return atomic_load(&((struct reaction *)arg)->status) >= 0;
-}
-
 TEST_WITH(on_event_may_begin_calls, stage_setup, stage_teardown, stage *unopened)
 {
     struct reaction r = {.queue = queue_new()};
@@ -1020,7 +1003,7 @@ TEST_WITH(on_event_may_begin_calls, stage_setup, stage_teardown, stage *unopened
     r.task = task_of_runtime(s->rt);
     assert_status(DIBS_NOT_HELD, dibs_unlock(s->rt, "a"));
     expect_done(r.queue, DIBS_DONE_LOCK, DIBS_OK, r.task);
-    assert_true(wait_until(has_begun, &r, LIMIT_MS)); /* the completion may come before the begin has returned */
+    await_that(atomic_load(&r.status) >= 0); /* the completion may come before the begin has returned */
     assert_int_equal(atomic_load(&r.status), DIBS_OK);
     assert_status(DIBS_OK, task_unlock(r.task, "a", r.queue));
     dibs_task_free(r.task);

@@ -237,11 +237,6 @@ static void use_dibs(const dibs_event *event, void *arg)
     atomic_fetch_add(&user->calls, 1);
 }
 
-static bool was_called(void *arg)
-{
-    return atomic_load(&((struct user *)arg)->calls) > 0;
-}
-
 TEST_WITH(an_event_callback_may_use_the_runtime, stage_setup, stage_teardown, stage *s)
 {
     struct user user = {.status = -1};
@@ -253,7 +248,7 @@ TEST_WITH(an_event_callback_may_use_the_runtime, stage_setup, stage_teardown, st
     atomic_store(&user.rt, s->rt);
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
     stage_advance(s, believed(30000));
-    assert_true(wait_until(was_called, &user, LIMIT_MS));
+    await_that(atomic_load(&user.calls) > 0);
     assert_int_equal(atomic_load(&user.status), DIBS_OK);
     assert_status(DIBS_LOST, dibs_unlock(s->rt, "a"));
 }

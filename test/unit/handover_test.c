@@ -154,17 +154,6 @@ TEST_ON(after_handoff_ms_the_unlock_goes_through_the_store, stage *s)
     expect_nothing_left(s);
 }
 
-struct either {
-    actor *one, *other;
-};
-
-static bool one_is_back(void *arg)
-{
-    struct either *either = arg;
-
-    return !actor_busy(either->one) || !actor_busy(either->other);
-}
-
 /* The threads of one process hand the lease over for as long as they may, each in its critical section for 3 ms. */
 TEST_ON(others_wait_for_handoff_ms_and_one_critical_section, stage *s)
 {
@@ -185,10 +174,9 @@ TEST_ON(others_wait_for_handoff_ms_and_one_critical_section, stage *s)
         stage_await_waiting(s, i + 1);
     }
     while (actor_busy(stranger)) {
-        struct either either = {stranger, crowd[(holder + 1) % CROWD]};
         moved_clock_advance(&s->clock, MS(SECTION));
         assert_status(DIBS_OK, actor_unlock(crowd[holder], s->rt, "a"));
-        assert_true(wait_until(one_is_back, &either, LIMIT_MS));
+        await_that(!actor_busy(stranger) || !actor_busy(crowd[(holder + 1) % CROWD]));
         if (!actor_busy(stranger))
             break;
         actor_begin_lock(crowd[holder], s->rt, "a", FOREVER);

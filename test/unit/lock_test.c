@@ -359,11 +359,6 @@ static void lock_and_extend(void *arg)
     dibs_unlock_all(e->rt);
 }
 
-static bool is_locked(void *arg)
-{
-    return atomic_load(&((struct extension *)arg)->lock) == DIBS_OK;
-}
-
 /* An actor that holds the lock and has asked for an extension, which is not answered. */
 static actor *begin_extension(stage *s, struct extension *e, uint32_t lease_ms)
 {
@@ -371,7 +366,7 @@ static actor *begin_extension(stage *s, struct extension *e, uint32_t lease_ms)
 
     *e = (struct extension){.rt = s->rt, .lease_ms = lease_ms, .lock = -1, .extend = -1, .check = -1};
     actor_begin(a, lock_and_extend, e);
-    assert_true(wait_until(is_locked, e, LIMIT_MS));
+    await_that(atomic_load(&e->lock) == DIBS_OK);
     faults_hold_renewals(&s->faults);
     atomic_store(&e->may_extend, true);
     stage_await_waiting(s, 1);
@@ -439,7 +434,7 @@ static void lock_extend_in_flight(stage *s, struct extension *e, actor *a)
 {
     *e = (struct extension){.rt = s->rt, .lease_ms = 60000, .lock = -1, .extend = -1, .check = -1};
     actor_begin(a, lock_and_extend, e);
-    assert_true(wait_until(is_locked, e, LIMIT_MS));
+    await_that(atomic_load(&e->lock) == DIBS_OK);
     faults_hold_renewals(&s->faults);
     stage_advance(s, MS(10000)); /* a renewal is in flight, with the old length */
     atomic_store(&e->may_extend, true);

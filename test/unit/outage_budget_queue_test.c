@@ -146,18 +146,6 @@ TEST_ON(a_thread_in_line_rides_an_outage_out, stage *s)
     }
 }
 
-struct asked {
-    stage *s;
-    unsigned count;
-};
-
-static bool has_asked(void *arg)
-{
-    const struct asked *asked = arg;
-
-    return faults_count(&asked->s->faults, &asked->s->faults.acquires) > asked->count;
-}
-
 /* All waiters leave at once when the outage budget is over, not one after the other. */
 TEST_ON(a_thread_in_line_gives_up_with_the_first, stage *s)
 {
@@ -166,10 +154,9 @@ TEST_ON(a_thread_in_line_gives_up_with_the_first, stage *s)
     begin_behind_a_thread(s, waiters, 12000);
     faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
     faults_release(&s->faults, DIBS_UNAVAILABLE, 1);
-    struct asked before = {s, faults_count(&s->faults, &s->faults.acquires) +
-                                  1}; /* the asks of the unlock and of the first waiter */
+    unsigned before = acquires(s) + 1; /* the asks of the unlock and of the first waiter */
     assert_status(DIBS_UNAVAILABLE, dibs_unlock(s->rt, "x"));
-    assert_true(wait_until(has_asked, &before, LIMIT_MS));
+    await_that(acquires(s) > before);
     stage_await_waiting(s, CROWD);
     for (int ms = 0; ms < 2000; ms += 200) { /* the waiter asks again each time: that begins no new outage */
         stage_await_waiting(s, CROWD);

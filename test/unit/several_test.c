@@ -209,11 +209,6 @@ static void lock_all(void *arg)
     call->status = dibs_lock_names(call->rt, names, NAMES, call->wait_ms, NULL);
 }
 
-static bool has_given_back(void *unused)
-{
-    return atomic_load(&spy.release_deadline) > 0;
-}
-
 /* The first name is taken. Returns for how long the call would wait at most until the others are given back, in ns. */
 static int64_t time_to_give_back(stage *s, int64_t wait_ms, dibs_status status)
 {
@@ -224,7 +219,7 @@ static int64_t time_to_give_back(stage *s, int64_t wait_ms, dibs_status status)
     atomic_store(&spy.release_deadline, 0);
     assert_status(DIBS_OK, dibs_lock(other, names[0]));
     actor_begin(a, lock_all, &call);
-    assert_true(wait_until(has_given_back, NULL, LIMIT_MS));
+    await_that(atomic_load(&spy.release_deadline) > 0);
     int64_t deadline = atomic_load(&spy.release_deadline);
     if (status == DIBS_TIMEOUT) {
         stage_await_waiting(s, 1);

@@ -101,24 +101,9 @@ static void setup_work(struct work *w, struct dibs__workers *workers, enum dibs_
     assert_true(dibs__workers_add(workers, &w->job));
 }
 
-static bool has_ended(void *arg)
-{
-    return atomic_load(&((struct work *)arg)->ended) > 0;
-}
-
-static bool has_begun(void *arg)
-{
-    return atomic_load(&((struct work *)arg)->began) > 0;
-}
-
-static bool is_awaited(void *arg)
-{
-    return atomic_load(&((struct work *)arg)->awaited) > 0;
-}
-
 static void expect_ended(struct work *w)
 {
-    assert_that(wait_until(has_ended, w, LIMIT_MS), "the job does not end");
+    await_that(atomic_load(&w->ended) > 0);
     assert_int_equal(atomic_load(&w->ended), 1);
 }
 
@@ -223,7 +208,7 @@ TEST(jobs_that_are_held_up_do_not_hold_up_others)
         stuck[i].answered = false;
         atomic_store(&stuck[i].stuck, true);
         dibs__workers_settle(*state, &stuck[i].job, DIBS__JOB_GOES_ON);
-        assert_true(wait_until(has_begun, &stuck[i], LIMIT_MS));
+        await_that(atomic_load(&stuck[i].began) > 0);
     }
     for (int i = 0; i < 50; i++) {
         setup_work(&w, *state, DIBS__JOB_FINISHES);
@@ -235,11 +220,6 @@ TEST(jobs_that_are_held_up_do_not_hold_up_others)
         atomic_store(&stuck[i].stuck, false);
         expect_ended(&stuck[i]);
     }
-}
-
-static bool is_watched(void *arg)
-{
-    return atomic_load(&((struct work *)arg)->watched) > 0;
 }
 
 /* No thread finishes it before its reply has come. */
@@ -255,7 +235,7 @@ TEST(a_job_without_a_reply_takes_no_worker)
         dibs__workers_settle(*state, &w[i].job, DIBS__JOB_GOES_ON);
     }
     for (int i = 0; i < JOBS; i++)
-        assert_that(wait_until(is_watched, &w[i], LIMIT_MS), "nobody watches the job");
+        await_that(atomic_load(&w[i].watched) > 0);
     for (int i = JOBS - 1; i >= 0; i--) {
         assert_int_equal(atomic_load(&w[i].finished), 0);
         w[i].answered = true;
@@ -304,16 +284,6 @@ static void run_some(struct dibs__workers *workers, struct dibs__wait_event *wai
     }
 }
 
-static bool is_finishing(void *arg)
-{
-    return atomic_load(&((struct work *)arg)->finishing) > 0;
-}
-
-static bool is_woken(void *arg)
-{
-    return dibs__wait_event_is_woken(arg);
-}
-
 /* As many jobs as workers may finish at the same time, and none of them ends until it is let go. */
 static void setup_stuck(struct work stuck[DIBS__WORKERS_MAX - 1], struct dibs__workers *workers)
 {
@@ -322,7 +292,7 @@ static void setup_stuck(struct work stuck[DIBS__WORKERS_MAX - 1], struct dibs__w
         stuck[i].answered = false;
         atomic_store(&stuck[i].stuck, true);
         dibs__workers_settle(workers, &stuck[i].job, DIBS__JOB_GOES_ON);
-        assert_true(wait_until(is_finishing, &stuck[i], LIMIT_MS));
+        await_that(atomic_load(&stuck[i].finishing) > 0);
     }
 }
 
@@ -339,13 +309,13 @@ TEST(a_thread_that_drives_sees_to_what_a_worker_puts_off)
     atomic_store(&late.awaits, true);
     late.job.due = dibs__after_ms(dibs__now(&dibs__system_clock), 2 * LIMIT_MS);
     dibs__workers_settle(*state, &late.job, DIBS__JOB_GOES_ON);
-    assert_true(wait_until(is_awaited, &late, LIMIT_MS));
+    await_that(atomic_load(&late.awaited) > 0);
     dibs__wait_event_init(&wait_event);
     assert_true(dibs__workers_drive(*state, &wait_event));
     assert_false(dibs__workers_run_some(*state, DIBS__NEVER, &due));
     assert_true(due == DIBS__NEVER);
     atomic_store(&late.awaits, false);
-    assert_that(wait_until(is_woken, &wait_event, LIMIT_MS), "the thread sleeps longer than until the job is due");
+    await_that(dibs__wait_event_is_woken(&wait_event));
     assert_false(dibs__workers_run_some(*state, DIBS__NEVER, &due));
     assert_true(due == late.job.due);
     dibs__workers_end_drive(*state, &wait_event);
@@ -424,7 +394,7 @@ TEST(a_worker_that_looks_as_its_time_comes_forgets_no_job)
         setup_work(&ready, workers, DIBS__JOB_ENDS);
         atomic_store(&held_up.stuck, true);
         dibs__workers_settle(workers, &held_up.job, DIBS__JOB_GOES_ON);
-        assert_true(wait_until(has_begun, &held_up, LIMIT_MS));
+        await_that(atomic_load(&held_up.began) > 0);
         assert_true(dibs__workers_drive(workers, &wait_event));
         dibs__workers_end_drive(workers, &wait_event);
         dibs__workers_settle(workers, &ready.job, DIBS__JOB_GOES_ON);
@@ -549,11 +519,6 @@ TEST(the_line_keeps_its_order_when_its_patience_ends)
         assert_int_equal(w[i].place, i);
 }
 
-static bool has_looked_again(void *arg)
-{
-    return atomic_load(&((struct work *)arg)->began) > 1;
-}
-
 TEST(who_rests_in_the_line_is_woken_with_the_driver)
 {
     static struct work w[2];
@@ -563,9 +528,9 @@ TEST(who_rests_in_the_line_is_woken_with_the_driver)
     w[0].answered = false;
     atomic_store(&w[0].stuck, true);
     go_on(w, 2);
-    assert_true(wait_until(has_begun, &w[1], LIMIT_MS));
+    await_that(atomic_load(&w[1].began) > 0);
     dibs__workers_wake(*state);
-    assert_true(wait_until(has_looked_again, &w[1], LIMIT_MS));
+    await_that(atomic_load(&w[1].began) > 1);
     atomic_store(&w[0].stuck, false);
     expect_ended(&w[0]);
     expect_ended(&w[1]);
@@ -858,11 +823,6 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(v
     return error;
 }
 
-static bool has_started_late(void *arg)
-{
-    return atomic_load(&late) > 0;
-}
-
 TEST_WITH(the_end_comes_after_a_thread_that_is_being_started, NULL, NULL, void *none)
 {
     struct dibs__workers *workers = dibs__workers_new(&dibs__system_clock, &store);
@@ -872,7 +832,7 @@ TEST_WITH(the_end_comes_after_a_thread_that_is_being_started, NULL, NULL, void *
     slow.answered = false;
     atomic_store(&starts_late, true);
     dibs__workers_settle(workers, &slow.job, DIBS__JOB_GOES_ON);
-    assert_true(wait_until(has_started_late, NULL, LIMIT_MS));
+    await_that(atomic_load(&late) > 0);
     dibs__workers_stop(workers);
     assert_int_equal(atomic_load(&late), 0);
     atomic_store(&starts_late, false);
