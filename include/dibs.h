@@ -366,7 +366,8 @@ DIBS_API_CHECKED dibs_status dibs_open(dibs_runtime **out, const dibs_config *co
 
 /*
  * From now on, waiting and later acquires return DIBS_CLOSED. dibs_unlock and dibs_check
- * still work, and leases are still renewed. Does not block. NULL does nothing.
+ * still work, and leases are still renewed; leases that are only kept are given back, and none
+ * is kept any more. Does not block. NULL does nothing.
  */
 DIBS_API void dibs_shutdown(dibs_runtime *rt);
 
@@ -381,7 +382,8 @@ DIBS_API void dibs_shutdown(dibs_runtime *rt);
  * begins during or after dibs_close returns DIBS_CLOSED, even an acquire of a lock that the
  * thread held. Five functions are exceptions. As soon as dibs_close has released a lock that
  * the thread held, dibs_check, dibs_hold_of, dibs_token_of and dibs_extend return DIBS_LOST for
- * it, and dibs_unlock returns DIBS_LOST once for each hold. After these unlocks, and for a lock
+ * it, and dibs_unlock returns DIBS_LOST once for each hold. (While dibs_close still waits for
+ * other calls, dibs_unlock and dibs_token_of do so already.) After these unlocks, and for a lock
  * that the thread did not hold, the five return DIBS_NOT_HELD; in the thread that called
  * dibs_close they do so at once. dibs_unlock_names and dibs_unlock_all return what dibs_unlock
  * would return.
@@ -468,8 +470,9 @@ typedef struct dibs_lock_options { /* all zero: the defaults */
  * alone before. (Of two that share, the fence says nothing: a resource compares it with the
  * fences of writers alone.) A sharer that dies keeps its place no longer than its lease.
  *
- * Both kinds are served first come, first served: a waiter that wants the lock alone is passed
- * by nobody who comes later to share it, not even by a single try. When the lock becomes free,
+ * Both kinds are served first come, first served: a waiter that wants the lock alone, or whose
+ * limit is reached, is passed by nobody who comes later to share it, whatever the later limit,
+ * not even by a single try. When the lock becomes free,
  * all who wait to share it are granted it together, up to the first behind them that wants it
  * alone, or up to the limit. A re-entry never waits. A hand-over inside a process may pass
  * those who wait, as said above; a lease that is shared is never handed over. Without DIBS_FAIR,
@@ -507,7 +510,7 @@ typedef struct dibs_lock_options { /* all zero: the defaults */
  * end of its wait, if the last such grant came less than outage_ms before.
  *
  * DIBS_OK: held; each such call needs one dibs_unlock. DIBS_BUSY: wait_ms was 0, and
- * somebody else holds the lock, or waits for it alone and came before; or DIBS_NO_REENTRY was
+ * somebody else holds the lock, or came before and waits for it; or DIBS_NO_REENTRY was
  * given, and the calling thread holds the lock; or the thread holds the lock shared, and
  * DIBS_SHARED was not given; dibs_last_error() says which. DIBS_TIMEOUT: not granted within
  * wait_ms; dibs_last_error() says which was so: somebody else held the lock all that time, or the

@@ -1,5 +1,6 @@
 #include "api/check.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/require.h"
@@ -13,27 +14,34 @@ dibs_status dibs__return(dibs_status status, const struct dibs__error *error)
     return dibs__fail_with(error);
 }
 
-size_t dibs__check_name(const dibs_runtime *rt, const char *name)
+/* shown: what sentences call the name. */
+static size_t check_name(const dibs_runtime *rt, const char *name, const char *shown)
 {
     if (!rt || !name) {
-        dibs__fail(DIBS_INVALID, "%s is NULL", rt ? "name" : "the runtime");
+        dibs__fail(DIBS_INVALID, "%s is NULL", rt ? shown : "the runtime");
         return 0;
     }
     size_t size = strnlen(name, DIBS_NAME_MAX + 1);
     if (size == 0)
-        dibs__fail(DIBS_INVALID, "name is empty");
+        dibs__fail(DIBS_INVALID, "%s is empty", shown);
     else if (size > DIBS_NAME_MAX)
-        dibs__fail(DIBS_INVALID, "name is longer than %d bytes", DIBS_NAME_MAX);
+        dibs__fail(DIBS_INVALID, "%s is longer than %d bytes", shown, DIBS_NAME_MAX);
     else if (rt->settings.reserved && strncmp(name, rt->settings.reserved, strlen(rt->settings.reserved)) == 0)
-        dibs__fail(DIBS_INVALID,
-                   "name makes a key that begins with \"dibs:\", which is kept for what dibs itself stores");
+        dibs__fail(DIBS_INVALID, "%s makes a key that begins with \"dibs:\", which is kept for what dibs itself stores",
+                   shown);
     else
         return size;
     return 0;
 }
 
+size_t dibs__check_name(const dibs_runtime *rt, const char *name)
+{
+    return check_name(rt, name, "name");
+}
+
 bool dibs__check_names(const dibs_runtime *rt, const char *const *names, size_t count)
 {
+    char shown[32];
     size_t i = 0;
 
     if (!rt)
@@ -44,7 +52,10 @@ bool dibs__check_names(const dibs_runtime *rt, const char *const *names, size_t 
         return DIBS__INVALID("names is NULL");
     while (i < count && dibs__check_name(rt, names[i]) > 0)
         i++;
-    return i == count;
+    if (i == count)
+        return true;
+    snprintf(shown, sizeof shown, "names[%zu]", i);
+    return check_name(rt, names[i], shown) > 0;
 }
 
 bool dibs__check_lease(const char *field, uint32_t lease_ms)

@@ -24,8 +24,10 @@ static dibs_status check_array(const dibs_runtime *rt, const char *name, const v
     if (!count)
         return dibs__fail(DIBS_INVALID, "count is NULL");
     *count = 0;
-    if (!out || max < 1 || max > (size_t)most)
-        return dibs__fail(DIBS_INVALID, "out is NULL, or max is not from 1 to %d", most);
+    if (!out)
+        return dibs__fail(DIBS_INVALID, "out is NULL");
+    if (max < 1 || max > (size_t)most)
+        return dibs__fail(DIBS_INVALID, "max is %zu, not from 1 to %d", max, most);
     return dibs__check_name(rt, name) > 0 ? DIBS_OK : DIBS_INVALID;
 }
 

@@ -226,7 +226,7 @@ static int refused(const struct run_lock *lock, dibs_status status)
     case DIBS_BUSY:
         cli_note("%s: %s", run_plan.shown,
                  run_plan.name_count > 1 ? dibs_last_error()
-                 : run_plan.slots > 0    ? "no slot is free, or somebody else wants the lock alone"
+                 : run_plan.slots > 0    ? "no slot is free, or others came before and wait"
                                          : "somebody else holds the lock");
         return run_plan.not_acquired;
     case DIBS_TIMEOUT:

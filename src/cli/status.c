@@ -36,7 +36,7 @@ static dibs_status ask_for_one(dibs_runtime *rt, struct cli_lock *lock)
     struct cli_queue *queue = lock->queue;
     dibs_status status = dibs_query(rt, lock->name, &lock->owner);
 
-    if (status == DIBS_OK && lock->owner.sharers > 1)
+    if (status == DIBS_OK && lock->owner.sharers > 0)
         status = dibs_query_sharers(rt, lock->name, queue->sharers, CLI_QUEUE_MOST, &queue->sharer_count);
     if (status == DIBS_OK && lock->owner.waiters > 0)
         status = dibs_query_waiters(rt, lock->name, queue->waiters, CLI_QUEUE_MOST, &queue->count);

@@ -37,14 +37,15 @@ static dibs_status cancelled(struct dibs__acquire *acquire)
 
 static dibs_status taken(struct dibs__acquire *acquire)
 {
-    /* A sharer is also kept out by those who wait for the lock alone, and by as many sharers as its limit allows. */
-    static const char *const holds[] = {"", ", or waits for it alone",
-                                        ", or waits for it alone, or its limit is reached"};
-    static const char *const held[] = {"", ", or waited for it alone,",
-                                       ", or waited for it alone, or its limit was reached,"};
+    /* A sharer is also kept out by those who wait and came before, and by as many sharers as its limit allows. */
+    static const char *const holds[] = {"", ", or came before and waits for it",
+                                        ", or came before and waits for it, or its limit is reached"};
+    static const char *const held[] = {"", ", or came before and waited for it,",
+                                       ", or came before and waited for it, or its limit was reached,"};
     size_t kind = !(acquire->wish.flags & DIBS_SHARED) ? 0 : acquire->wish.limit == 0 ? 1 : 2;
 
-    acquire->learned = DIBS__LEARNED_TAKEN;
+    /* Of a lease that is only kept nothing is learned by a try that does not wait until it is given back. */
+    acquire->learned = acquire->never_rests && acquire->recalled ? DIBS__LEARNED_NOTHING : DIBS__LEARNED_TAKEN;
     if (acquire->wish.wait_ms == 0)
         return dibs__error_set(acquire->error, DIBS_BUSY, "somebody else holds %s%s", DIBS__QUOTED(acquire->name),
                                holds[kind]);

@@ -22,6 +22,7 @@
 #include "base/fd.h"
 #include "base/once.h"
 #include "base/order.h"
+#include "base/utf8.h"
 #include "base/wake.h"
 
 struct dibs_queue {
@@ -149,6 +150,7 @@ void dibs__done_explain(struct dibs__done *done, const struct dibs__error *error
     DIBS__REQUIRE(done->kind != DIBS_DONE_LOST && error->status != DIBS_OK);
     done->status = error->status;
     snprintf(done->text, size, "%.*s", (int)size - 1, error->detail);
+    dibs__utf8_make_line(done->text); /* a character may have been cut */
 }
 
 static void write_completion(const struct dibs__done *done, dibs_completion *out)

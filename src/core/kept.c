@@ -134,7 +134,7 @@ static bool is_good(const struct dibs__cells *cells, const struct dibs__lease *l
 static bool may_be_kept(const struct dibs__cells *cells, const struct dibs__cell *cell, const struct dibs__lease *lease,
                         int64_t now) DIBS__REQUIRES(dibs__shard_mutex)
 {
-    return lease->token.keeps && !lease->contended && !lease->keeping.recalled &&
+    return !atomic_load(cells->closing) && lease->token.keeps && !lease->contended && !lease->keeping.recalled &&
            atomic_load_explicit(&lease->extended_ms, memory_order_relaxed) == 0 && is_good(cells, lease, now) &&
            (cell->shard->looked_at < MOST ||
             atomic_load_explicit(&lease->keeping.look_at, memory_order_relaxed) != DIBS__NEVER);

@@ -409,6 +409,7 @@ void dibs__runtime_shutdown(dibs_runtime *runtime)
         return;
     dibs__askers_wake(visit.core->cells, DIBS__ASKERS_CLOSING);
     dibs__workers_wake(visit.core->workers);
+    dibs__keeper_give_back_all(visit.core); /* nobody here can take them any more */
     dibs__visit_end(&visit);
 }
 

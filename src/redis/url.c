@@ -172,7 +172,7 @@ static dibs_status parse_db(struct dibs__url *url, const char *text, struct dibs
     uint64_t db;
 
     if (!dibs__read_number(text, strlen(text), INT_MAX, &db))
-        return dibs__error_set(error, DIBS_INVALID, "URL: the database is not a number");
+        return dibs__error_set(error, DIBS_INVALID, "URL: the database is not a number from 0 to %d", INT_MAX);
     url->db = (unsigned)db;
     return DIBS_OK;
 }

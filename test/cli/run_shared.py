@@ -241,6 +241,8 @@ def at_least():
 @test("status, list and watch show how many share a lock, and status who they are")
 def shown():
     first, fence, token = run("--shared")
+    lock = json.loads(dibs("status", "--json", "n").out)["locks"][0]
+    equal(([sharer["token"] for sharer in lock["sharing"]], lock["sharers"]), ([token], 1))
     second, _, newest = run("--shared")
     alone = hold("alone")
     text = dibs("status", "n").out

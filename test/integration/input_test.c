@@ -30,6 +30,10 @@ TEST_ON(names_out_of_range_are_refused, fixture *f)
         assert_status(DIBS_INVALID, dibs_hold_of(f->rt, bad[i], &hold));
         assert_status(DIBS_INVALID, dibs_query(f->rt, bad[i], &owner));
         assert_status(DIBS_INVALID, dibs_force_unlock(f->rt, bad[i], NULL));
+        assert_status(DIBS_INVALID, dibs_lock_names(f->rt, (const char *const[]){"x", bad[i]}, 2, 10, NULL));
+        assert_non_null(strstr(dibs_last_error(), "names[1] is "));
+        assert_status(DIBS_INVALID, dibs_unlock_names(f->rt, (const char *const[]){bad[i], "x"}, 2));
+        assert_non_null(strstr(dibs_last_error(), "names[0] is "));
     }
     assert_int_equal(server_integer(f->server, "DBSIZE"), 0);
 }

@@ -108,6 +108,46 @@ TEST_ON(a_single_try_gets_several_kept_names, fixture *f)
     await_none_kept(f->rt);
 }
 
+struct several {
+    dibs_runtime *rt;
+    dibs_status status;
+};
+
+static void try_both(void *arg)
+{
+    struct several *several = arg;
+
+    several->status = dibs_lock_names(several->rt, (const char *const[]){"x", "taken"}, 2, 0, NULL);
+}
+
+/* The thread that asks for two names learns that one of them is taken, and gives up. Of the kept one it has learned
+ * nothing: the single try that waited for its answer asks by itself. */
+TEST_ON(a_single_try_behind_a_try_of_several_names_gets_a_kept_name, fixture *f)
+{
+    enum { ROUNDS = 10 }; /* a keeper on a busy machine may be late, but not each time */
+    dibs_status status = DIBS_BUSY;
+    actor *both = actor_start(), *one = actor_start();
+
+    open_keeping(f, KEEP_LONG_MS);
+    dibs_runtime *other = test_runtime(open_runtime(f->server, 0));
+    lock_and_release(other, "first", DIBS_WAIT_FOREVER);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "taken"));
+    for (int i = 0; i < ROUNDS && status == DIBS_BUSY; i++) {
+        struct several several = {.rt = other};
+        keep(f->rt, "x");
+        server_do(f->server, "CLIENT PAUSE 80 ALL");
+        actor_begin(both, try_both, &several);
+        pause_ms(20); /* it has asked, most likely */
+        actor_begin_lock(one, other, "x", 0);
+        actor_finish(both);
+        assert_status(DIBS_BUSY, several.status);
+        status = actor_result(one);
+    }
+    assert_status(DIBS_OK, status);
+    assert_status(DIBS_OK, actor_unlock(one, other, "x"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "taken"));
+}
+
 /* Where a round trip takes longer than a keeper has time. */
 TEST_ON(a_single_try_from_far_away_gets_a_kept_name, fixture *f)
 {

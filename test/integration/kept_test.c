@@ -288,6 +288,20 @@ TEST_ON(a_close_gives_all_kept_leases_back, fixture *f)
 }
 
 /* The note that nobody uses the lock outlives it, unless the keeper took the lease again just before. */
+/* No acquire of this process can take them any more. */
+TEST_ON(a_shutdown_gives_back_what_is_kept_and_keeps_nothing, fixture *f)
+{
+    open_keeping(f, KEEP_LONG_MS);
+    keep(f->rt, "x");
+    keep(f->rt, "y");
+    assert_status(DIBS_OK, dibs_lock(f->rt, "y"));
+    dibs_shutdown(f->rt);
+    assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "y"));
+    assert_true(server_wait_gone(f->server, "lock:y", LIMIT_MS));
+    assert_int_equal(stats_of(f->rt).kept, 0);
+}
+
 TEST_ON(dibs_forget_deletes_the_note_of_a_kept_lease, fixture *f)
 {
     open_keeping(f, KEEP_LONG_MS);
