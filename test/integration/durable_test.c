@@ -299,11 +299,10 @@ TEST_WITH(a_master_that_grants_late_bears_the_loss_of_another, NULL, NULL, void 
     assert_status(DIBS_OK, dibs_timedlock(rt, "x", LIMIT_MS));
     script_server_delay(q.nets[2], 0);
     await_that(server_has(q.servers[2], "lock:x"));
-    server_do(q.servers[0], "DEL lock:x");
-    server_do(q.servers[0], "CLIENT PAUSE 60000 ALL");
+    server_pause(q.servers[0]);
     pause_ms(2 * SAFE_LEASE_MS);
     assert_status(DIBS_OK, dibs_check(rt, "x"));
-    server_do(q.servers[0], "CLIENT UNPAUSE");
+    server_resume(q.servers[0]);
     assert_status(DIBS_OK, dibs_unlock(rt, "x"));
     close_quorum(&q, rt);
 }
