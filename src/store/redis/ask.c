@@ -226,8 +226,8 @@ static dibs_status wait_for(struct dibs__redis_store *store, const struct dibs__
                        dibs__now(store->config.clock) >= deadline; /* the number may come too late */
         if ((status != DIBS_OK && !cut_off) || count >= copies.count)
             return status;
-        call->op->ask.answer->why = DIBS__WHY_TOO_FEW_REPLICAS;
     }
+    call->op->ask.answer->why = DIBS__WHY_TOO_FEW_REPLICAS;
     if (on_disk)
         return dibs__error_set(error, DIBS_UNAVAILABLE, "%s did not have the grant on its disk %s", copies.shown,
                                within);
