@@ -226,8 +226,8 @@ static dibs_status wait_for(struct dibs__redis_store *store, const struct dibs__
                        dibs__now(store->config.clock) >= deadline; /* the number may come too late */
         if ((status != DIBS_OK && !cut_off) || count >= copies.count)
             return status;
+        call->op->ask.answer->why = DIBS__WHY_TOO_FEW_REPLICAS;
     }
-    call->op->ask.answer->why = DIBS__WHY_TOO_FEW_REPLICAS;
     if (on_disk)
         return dibs__error_set(error, DIBS_UNAVAILABLE, "%s did not have the grant on its disk %s", copies.shown,
                                within);
@@ -256,8 +256,12 @@ static dibs_status confirm(struct dibs__redis_store *store, const struct dibs__l
         status = wait_for(store, call, true, until, error);
     if (status == DIBS_OK && store->config.min_replicas > 0)
         status = wait_for(store, call, false, until, error);
-    if (status == DIBS_OK || store->config.is_member)
+    if (status == DIBS_OK)
+        return DIBS_OK;
+    if (store->config.is_member) {
+        answer->why = DIBS__WHY_TOO_FEW_REPLICAS;
         return status;
+    }
     dibs__redis_retract(&store->store, attempt->name, attempt->token, attempt->lease_ms, answer->fence);
     dibs__redis_attempt_set_back(attempt);
     answer->retired = DIBS__RETIRED;
