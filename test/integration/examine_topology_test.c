@@ -183,7 +183,7 @@ TEST_WITH(examine_reports_masters_that_fail, masters_setup_3, masters_teardown, 
     findings_expect(found, "quorum", OK, "All 3 masters can be reached");
     findings_expect(found, "quorum", OK, "The clocks of the masters are at most");
     findings_expect(found, "persistence", OK, "does not vote until the longest lease is over");
-    findings_expect(found, "tracking", OK, "A quorum does without");
+    findings_expect(found, "tracking", OK, "can tell at once");
     assert_int_equal(findings_bad(found, "quorum"), 0);
     server_kill(m->servers[0]);
     found = findings_of(m->rt);

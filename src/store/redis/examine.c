@@ -171,10 +171,7 @@ static void tell_tracking(struct dibs__examining *e)
                                   "client without dibs asks every 50 to 100 ms";
     const struct dibs__tracking *tracking = &e->store->tracking;
 
-    if (e->store->config.is_member)
-        DIBS__SAY(e, "tracking", DIBS_VERDICT_OK, "",
-                  "A quorum does without being told of locks that change: its renewals find out.");
-    else if (atomic_load(&tracking->on) != 0)
+    if (atomic_load(&tracking->on) != 0)
         DIBS__SAY(e, "tracking", DIBS_VERDICT_OK, "", "The server tells at once of locks that change.");
     else if (!e->link->view.tracks_keys)
         DIBS__SAY(e, "tracking", DIBS_VERDICT_WARN, "Use Redis 7.0.5 or later, and give the account +info.",
