@@ -72,6 +72,19 @@ TEST(a_member_that_fails_again_rests_longer)
     }
 }
 
+/* While one ask finds out whether a member is back, the others let it rest: that is no rest of its own. */
+TEST(a_member_that_fails_at_once_after_its_rest_rests_longer)
+{
+    uint32_t spared;
+
+    for (int64_t most_ms = REST_FIRST_MS; most_ms <= 4 * REST_FIRST_MS; most_ms *= 2) {
+        dibs__members_to_ask(&setting.q, &spared);
+        answers_after(0, DIBS_UNAVAILABLE, 0);
+        assert_in_range(rests_ns(0), MS(most_ms / 2), MS(most_ms));
+        moved_clock_advance(&setting.clock, rests_ns(0));
+    }
+}
+
 TEST(an_answer_ends_the_rest_and_the_next_is_short)
 {
     answers_after(0, DIBS_UNAVAILABLE, 0);

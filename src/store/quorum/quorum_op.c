@@ -24,12 +24,17 @@ static bool is_late(const struct dibs__member *member, int64_t took)
     return took >= OVERDUE_LEAST && took >= OVERDUE_TIMES * usual_of_majority(member->quorum);
 }
 
-/* One outage may make many calls fail: only the first failure after a rest makes the next rest longer. */
+/*
+ * One outage may make many calls fail: only the first failure after a rest makes the next rest longer. That may come at
+ * once, while rests_until keeps others from a second try.
+ */
 static void note_failure(struct dibs__member *member, int64_t now)
 {
     dibs__quorum_mutex_lock(&member->quorum->mutex);
-    if (now >= atomic_load(&member->rests_until))
-        atomic_store(&member->rests_until, dibs__after_ms(now, dibs__backoff_next(&member->rest, REST_LAST_MS)));
+    if (now >= member->rest_ends) {
+        member->rest_ends = dibs__after_ms(now, dibs__backoff_next(&member->rest, REST_LAST_MS));
+        atomic_store(&member->rests_until, member->rest_ends);
+    }
     dibs__quorum_mutex_unlock(&member->quorum->mutex);
 }
 
@@ -48,6 +53,7 @@ static void note_answer(struct dibs__pending_op *op, int64_t now)
         return;
     dibs__quorum_mutex_lock(&member->quorum->mutex);
     atomic_store(&member->rests_until, 0);
+    member->rest_ends = 0;
     dibs__backoff_reset(&member->rest);
     dibs__quorum_mutex_unlock(&member->quorum->mutex);
 }

@@ -44,9 +44,11 @@ struct dibs__member {
     _Atomic int64_t usual;       /* atomic; how long it takes to answer, averaged over its last answers, in ns */
     _Atomic int64_t rests_until; /* atomic; it failed, or is slow: before that time it is asked only if there is no
                                     majority without it; 0: it does not rest */
-    _Atomic int64_t votes_from;  /* atomic; the master may not vote before that time; 0: it may vote */
-    atomic_uint steps;           /* atomic; how often its clock was found to have been set */
-    atomic_uint told_steps;      /* atomic; how many of these it was told of; then it does not vote for a while */
+    int64_t rest_ends DIBS__GUARDED_BY(dibs__quorum_mutex); /* when the last rest ends, or ended; 0: it has answered
+                                                              since */
+    _Atomic int64_t votes_from; /* atomic; the master may not vote before that time; 0: it may vote */
+    atomic_uint steps;          /* atomic; how often its clock was found to have been set */
+    atomic_uint told_steps;     /* atomic; how many of these it was told of; then it does not vote for a while */
     atomic_bool set_back; /* atomic; its clock was set back, and it has not voted since: a lease that it renews may end
                              early once the clock is set right, so its renewals do not count */
     atomic_bool strange; /* atomic; it is a master of another quorum, or the second name of a server: it is not asked */
