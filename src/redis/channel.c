@@ -81,7 +81,7 @@ static bool append(struct dibs__channel *channel, struct dibs__request *request,
     request->before = command->before_count;
     request->tells_first = command->tells_first;
     request->begin = channel->queued;
-    request->expires = dibs__after_ms(dibs__now(channel->endpoint->clock), channel->endpoint->command_timeout_ms);
+    dibs__request_set_expiry(channel, request);
     channel->queued += channel->out.used - used;
     DIBS__LIST_APPEND(channel->first, request, links);
     atomic_fetch_add_explicit(&channel->in_flight, 1, memory_order_relaxed);

@@ -145,13 +145,16 @@ dibs_status dibs__channel_await(struct dibs__channel *channel, unsigned tries, i
                                 struct dibs__link_view *view, struct dibs__error *error);
 
 /*
- * The connection of that serial counts as lost from now on. The scheduler ends it once it has read what has come.
- * False: there is no such connection any more.
+ * The connection of that serial counts as lost from now on. The scheduler ends it, and first reads what has come unless
+ * another thread reads. False: there is no such connection any more.
  */
 bool dibs__channel_distrust(struct dibs__channel *channel, uint64_t serial);
 
 /* Called by the scheduler when there is no connection: when the next try is due, and when if a call needs it. */
 void dibs__channel_put_off(struct dibs__channel *channel, int64_t next_at, int64_t soonest_at);
+
+/* Called by the scheduler when a connection of messages has ended, and that was dealt with. Before, none is made. */
+void dibs__channel_connect_again(struct dibs__channel *channel);
 
 /*
  * Sends a command on the connection of that serial. The request must be given to dibs__channel_wait. NULL: nothing was

@@ -351,6 +351,8 @@ static bool take_replies(struct dibs__channel *channel, struct dibs__link *link)
         bool good = parse(link, replies, &count, &of_replica, &garbage);
         answers = channel->hooks.pushed ? pass_on_messages(channel, link, replies, count, &refused) : count;
         channel_mutex_lock(&channel->mutex);
+        if (answers < count && channel->first) /* a message shows that the server is there, as the answer would */
+            dibs__request_set_expiry(channel, channel->first);
         if (!hand_out(channel, replies, answers) && !channel->broken && !channel->hooks.pushed)
             dibs__error_set(&refused, DIBS_STORE_ERROR, "%s sent a reply that nobody asked for",
                             channel->endpoint->url.shown);

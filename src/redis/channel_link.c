@@ -17,7 +17,7 @@ bool dibs__channel_is_connected(struct dibs__channel *channel)
 
 uint64_t dibs__channel_serial(struct dibs__channel *channel)
 {
-    return atomic_load_explicit(&channel->standing, memory_order_acquire);
+    return atomic_load(&channel->standing); /* in one order with what the owner notes of the connection */
 }
 
 bool dibs__channel_is_waited_for(struct dibs__channel *channel)
@@ -117,6 +117,8 @@ static void end_try(struct dibs__channel *channel, const struct dibs__error *err
         channel->open_error.status = DIBS_OK;
     } else {
         channel->open_error = *error;
+        if (channel->hooks.pushed) /* its calls wait for the pauses between tries */
+            channel->connector.soonest_at = channel->connector.next_at;
     }
     pthread_cond_broadcast(&channel->changed);
     for (struct dibs__wait *wait = channel->waits; wait; wait = wait->links.next)
@@ -308,7 +310,7 @@ unsigned dibs__channel_need(struct dibs__channel *channel)
     unsigned tries = channel->tries;
     if (channel->opener == DIBS__OPENER_NEXT)
         leave_to_scheduler(channel);
-    if (!dibs__channel_has_link(channel) && !atomic_exchange(&channel->connector.needed, true)) {
+    if (atomic_load(&channel->standing) == 0 && !atomic_exchange(&channel->connector.needed, true)) {
         atomic_store(&channel->connector.wanted, true);
         channel->tells = true;
     }
@@ -377,7 +379,9 @@ static void attend_try(struct dibs__channel *channel, bool keep_open, int64_t no
 /* True: there is no link, and no thread makes one. */
 static bool is_ours_to_open(const struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
 {
-    return !channel->link && channel->opener < DIBS__OPENER_NEXT;
+    bool is_undealt = channel->hooks.pushed && channel->dealt_with != channel->serial;
+
+    return !channel->link && !is_undealt && channel->opener < DIBS__OPENER_NEXT;
 }
 
 /*
@@ -515,4 +519,11 @@ void dibs__channel_put_off(struct dibs__channel *channel, int64_t next_at, int64
 {
     channel->connector.next_at = next_at;
     channel->connector.soonest_at = soonest_at;
+}
+
+void dibs__channel_connect_again(struct dibs__channel *channel)
+{
+    channel_mutex_lock(&channel->mutex);
+    channel->dealt_with = channel->serial;
+    channel_mutex_unlock(&channel->mutex);
 }

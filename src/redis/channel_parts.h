@@ -113,10 +113,12 @@ struct dibs__channel {
     bool polled DIBS__GUARDED_BY(channel_mutex);             /* the scheduler may be in poll(2) to read the link */
     int64_t quiet_until DIBS__GUARDED_BY(channel_mutex);     /* until then, the scheduler does not read */
     struct dibs__listening *listeners DIBS__GUARDED_BY(channel_mutex); /* in the order in which they came */
-    bool in_send DIBS__GUARDED_BY(channel_mutex);     /* any part of `sending` may have been sent by now */
-    unsigned looking DIBS__GUARDED_BY(channel_mutex); /* threads that wait for the end of a round of reading */
-    uint64_t serial DIBS__GUARDED_BY(channel_mutex);  /* of the link, or of the last one if there is none */
-    uint64_t unended DIBS__GUARDED_BY(channel_mutex); /* of the newest link whose end is not proven; 0: none */
+    bool in_send DIBS__GUARDED_BY(channel_mutex);        /* any part of `sending` may have been sent by now */
+    unsigned looking DIBS__GUARDED_BY(channel_mutex);    /* threads that wait for the end of a round of reading */
+    uint64_t serial DIBS__GUARDED_BY(channel_mutex);     /* of the link, or of the last one if there is none */
+    uint64_t dealt_with DIBS__GUARDED_BY(channel_mutex); /* with `pushed`: serial of the newest link whose end was dealt
+                                                            with */
+    uint64_t unended DIBS__GUARDED_BY(channel_mutex);    /* of the newest link whose end is not proven; 0: none */
     struct dibs__error broken_by DIBS__GUARDED_BY(channel_mutex);  /* why the last link broke; requests fail by it */
     struct dibs__error open_error DIBS__GUARDED_BY(channel_mutex); /* error of the last try; DIBS_OK: it made a link */
     unsigned tries DIBS__GUARDED_BY(channel_mutex);                /* number of tries that have ended */
@@ -152,6 +154,13 @@ struct dibs__channel {
 static inline bool dibs__request_is_done(const struct dibs__request *request)
 {
     return atomic_load_explicit(&request->done, memory_order_acquire);
+}
+
+/* From now on, the command timeout begins anew. */
+static inline void dibs__request_set_expiry(const struct dibs__channel *channel, struct dibs__request *request)
+    DIBS__REQUIRES(channel_mutex)
+{
+    request->expires = dibs__after_ms(dibs__now(channel->endpoint->clock), channel->endpoint->command_timeout_ms);
 }
 
 /* Gives the oldest request in flight its reply. Requires that there is one, and that one more thread can be woken. */

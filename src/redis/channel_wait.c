@@ -173,6 +173,8 @@ int64_t dibs__channel_listen(struct dibs__channel *channel, struct dibs__wait_ev
 {
     struct dibs__listening me = {.wait_event = wait_event};
 
+    if (dibs__wait_event_is_woken(wait_event) || dibs__now(channel->endpoint->clock) >= until)
+        return DIBS__NEVER;
     channel_mutex_lock(&channel->mutex);
     bool reads = join_listeners(channel, &me, until);
     int64_t quiet_until = leave_listeners(channel, &me, reads);
@@ -187,7 +189,7 @@ int64_t dibs__channel_unheard(struct dibs__channel *channel)
     int64_t until = dibs__after_ms(dibs__now(channel->endpoint->clock), UNHEARD_MS);
     channel_mutex_lock(&channel->mutex);
     atomic_store(&channel->unheard, true);
-    bool is_quiet = !channel->listeners && !channel->reading && until < channel->quiet_until;
+    bool is_quiet = !channel->listeners && until < channel->quiet_until;
     if (is_quiet)
         channel->quiet_until = until;
     channel_mutex_unlock(&channel->mutex);

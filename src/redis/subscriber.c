@@ -165,12 +165,16 @@ static void put_off_next(struct dibs__subscriber *subscriber)
     subscriber->unconfirmed_count++;
 }
 
-/* Deals with the end of the last subscription, once. If it was ever confirmed, the next one need not wait. */
+/*
+ * Deals with the end of the last subscription, once. If it was ever confirmed, the next one need not wait. One that is
+ * distrusted has not ended: a message that has come may yet confirm it.
+ */
 static void deal_with_end(struct dibs__subscriber *subscriber)
 {
     uint64_t stood = subscriber->stood;
+    struct dibs__link_view view;
 
-    if (stood == 0 || dibs__channel_serial(subscriber->channel) == stood)
+    if (stood == 0 || dibs__channel_view(subscriber->channel, &view))
         return;
     subscriber->stood = 0;
     subscriber->hears_asked = false;
@@ -179,6 +183,7 @@ static void deal_with_end(struct dibs__subscriber *subscriber)
         subscriber->unconfirmed_count = 0;
     else
         put_off_next(subscriber);
+    dibs__channel_connect_again(subscriber->channel);
 }
 
 static void on_opened(void *context, uint64_t serial)
@@ -186,7 +191,7 @@ static void on_opened(void *context, uint64_t serial)
     struct dibs__subscriber *subscriber = context;
     int64_t now = dibs__now(subscriber->endpoint->clock);
 
-    deal_with_end(subscriber);
+    DIBS__REQUIRE(subscriber->stood == 0);
     subscriber->stood = serial;
     subscriber->stood_at = now;
     subscriber->relied_on = true;
@@ -285,11 +290,14 @@ static int64_t next_time(struct dibs__subscriber *subscriber)
     return dibs__earlier(atomic_load(&subscriber->slots.due), ping_at(subscriber));
 }
 
+/* The channel comes first: if a PING is answered just then, its time is over, and that of the next one counts. */
 struct pollfd dibs__subscriber_interest(struct dibs__subscriber *subscriber, int64_t *deadline)
 {
+    struct pollfd fd = dibs__channel_interest(subscriber->channel, atomic_load(&subscriber->wanted), deadline);
+
     if (subscriber->stood != 0)
         *deadline = dibs__earlier(*deadline, next_time(subscriber));
-    return dibs__channel_interest(subscriber->channel, atomic_load(&subscriber->wanted), deadline);
+    return fd;
 }
 
 void dibs__subscriber_hurry(struct dibs__subscriber *subscriber)

@@ -36,7 +36,7 @@ struct dibs__tls {
 
 /* ------------------------------------------------- when OpenSSL may be called */
 
-_Thread_local unsigned dibs__tls_depth;
+_Thread_local struct dibs__mutex *dibs__tls_inside;
 static atomic_bool over;   /* atomic; set for good; whoever sets it waits for each mutex afterwards */
 static bool watches_forks; /* used by the one thread that runs `start`, and in a child before others are there */
 static struct dibs__once starting; /* guards itself; runs start */
@@ -63,15 +63,17 @@ static void after_fork_in_child(void) DIBS__UNANALYSED
 
 /*
  * OpenSSL calls this before it frees anything, when the process calls exit(3). If a signal handler calls that while its
- * thread is inside OpenSSL, that call can't be waited for.
+ * thread is inside OpenSSL, that call can't be waited for, and never goes on.
  */
 static void on_end(void) DIBS__UNANALYSED
 {
     atomic_store(&over, true);
-    if (dibs__tls_depth > 0)
-        return;
-    lock_all();
-    unlock_all();
+    for (size_t i = 0; i < MUTEXES; i++) {
+        if (&mutexes[i] == dibs__tls_inside)
+            continue;
+        dibs__tls_mutex_lock(&mutexes[i]);
+        dibs__tls_mutex_unlock(&mutexes[i]);
+    }
 }
 
 static bool start(void)

@@ -23,19 +23,19 @@
  */
 DIBS__MUTEX_CLASS(dibs__tls_mutex);
 
-extern _Thread_local unsigned dibs__tls_depth; /* the calling thread's; number of these mutexes that it has locked, or
-                                                  is about to lock */
+extern _Thread_local struct dibs__mutex
+    *dibs__tls_inside; /* the calling thread's; the mutex that it has locked, or is about to lock; else NULL */
 
 static inline void dibs__tls_enter(struct dibs__mutex *mutex) DIBS__ACQUIRES(dibs__tls_mutex)
 {
-    dibs__tls_depth++;
+    dibs__tls_inside = mutex;
     dibs__tls_mutex_lock(mutex);
 }
 
 static inline void dibs__tls_leave(struct dibs__mutex *mutex) DIBS__RELEASES(dibs__tls_mutex)
 {
     dibs__tls_mutex_unlock(mutex);
-    dibs__tls_depth--;
+    dibs__tls_inside = NULL;
 }
 
 /* The mutex for a new connection, which some others share. */

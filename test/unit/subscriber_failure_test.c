@@ -41,6 +41,26 @@ TEST_ON(each_failed_subscription_makes_the_next_wait_longer, struct rig *r)
     assert_true(pass_pause(r) <= MS(10));
 }
 
+/* Threads that wait for it meanwhile cut no pause short: each of them would have the server tried again at once. */
+TEST_ON(the_pauses_after_failed_tries_grow_though_threads_wait, struct rig *r)
+{
+    int64_t pause = 0;
+
+    fake_redis_refuse(r->fake, true);
+    serial_of(r);
+    for (unsigned i = 1; i <= 9; i += 2) {
+        struct waiter w;
+        expect_failed_try(r, i);
+        begin(&w, r, DIBS__NEVER);
+        pause = pass_pause(r);
+        expect_failed_try(r, i + 1);
+        expect_failed(&w, DIBS_UNAVAILABLE);
+        pass_pause(r);
+    }
+    assert_true(pause >= MS(250));
+    fake_redis_refuse(r->fake, false);
+}
+
 /*
  * Users of the subscription are told at the first failure, and when there is a new one. Before the first subscription
  * there is nobody to tell.

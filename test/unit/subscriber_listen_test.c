@@ -291,6 +291,22 @@ TEST_ON(a_message_for_a_thread_that_does_not_listen_arrives_soon, struct rig *r)
     expect_idle_for(r, UNHEARD_MS);
 }
 
+/* A thread whose time is over has not read, and holds nobody up. */
+TEST_ON(a_thread_that_comes_too_late_to_listen_changes_nothing, struct rig *r)
+{
+    struct dibs__wait_event wait_event;
+
+    r->on_text = NULL;
+    dibs__wait_event_init(&wait_event);
+    dibs__subscriber_unheard(r->subscriber);
+    fake_redis_push(r->fake, MESSAGE(2, "hi"));
+    for (int64_t limit = now_ms() + LIMIT_MS; r->message_count == 0 && now_ms() < limit; pause_ms(1)) {
+        dibs__subscriber_listen(r->subscriber, &wait_event, moved_clock_now(&r->clock));
+        attend(r);
+    }
+    assert_int_equal(r->message_count, 1);
+}
+
 /* ------------------------------------------------------------------- the end of it */
 
 /* Moves the clock to when the scheduler has something to do, if that is not further away. */

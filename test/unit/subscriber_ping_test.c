@@ -78,6 +78,23 @@ TEST_ON(anything_answers_a_ping, struct rig *r)
     close(server);
 }
 
+/* The answer may come late behind what else the server sends. */
+TEST_ON(messages_put_off_the_end_of_an_unanswered_ping, struct rig *r)
+{
+    uint64_t serial = ping_unanswered(r);
+
+    for (unsigned i = 1; i <= 3; i++) {
+        fake_redis_push(r->fake, MESSAGE(2, "hi"));
+        ATTEND_UNTIL(r, r->message_count == i);
+        moved_clock_advance(&r->clock, MS(COMMAND_MS) - 1);
+        attend_all(r);
+        assert_int_equal(serial_of(r), serial);
+    }
+    moved_clock_advance(&r->clock, 1);
+    attend(r);
+    assert_int_equal(serial_of(r), 0);
+}
+
 /* The subscription stays as it is. */
 static void expect_ping_to_be_answered(struct rig *r, const char *refusal)
 {

@@ -18,6 +18,7 @@
 #define SPLIT_LEAST_MS 1  /* from this, or from the time that the ask took, */
 #define SPLIT_LAST_MS 50  /* up to this */
 #define LEAVE_LEAST_MS 10 /* how long a thread waits at least for its grants to be given back */
+#define TRY_LEAST_MS 100  /* how long a single try waits for members that may make up a majority */
 #define RAISE_MS 100      /* the least time that raises have, if the command timeout is not shorter */
 
 /* One ask of the quorum that is being finished. */
@@ -74,6 +75,13 @@ static bool can_be_had(const struct dibs__fan_out *fan_out, uint32_t have)
     return dibs__set_count(have | fan_out->open) >= fan_out->quorum->majority;
 }
 
+static int64_t patient_until(const struct dibs__fan_out *fan_out)
+{
+    const struct asking *asking = asking_of(fan_out);
+
+    return asking->attempt->wait ? 0 : dibs__after_ms(asking->began, TRY_LEAST_MS);
+}
+
 /* Whether the others can't be a majority, or take long, while a majority is possible with those that rest. */
 static bool needs_spared(const struct dibs__fan_out *fan_out, int64_t now)
 {
@@ -86,8 +94,8 @@ static bool needs_spared(const struct dibs__fan_out *fan_out, int64_t now)
 /*
  * If a majority has answered, no time is lost with members that must be connected first, or that take much
  * longer than usual. If a majority can't be had any more, it remains to be seen whether the lock is taken or
- * too few members can be reached. A single try has no second one, so all members that may make up a majority are
- * waited for: the refusal may be about a lock that is just being given back.
+ * too few members can be reached. A single try has no second one, so it waits a little longer for members that may make
+ * up a majority: the refusal may be about a lock that is just being given back.
  */
 static bool is_voted(const struct dibs__fan_out *fan_out, int64_t now)
 {
@@ -103,7 +111,7 @@ static bool is_voted(const struct dibs__fan_out *fan_out, int64_t now)
         return dibs__set_count(replied) >= majority || !can_be_had(fan_out, replied);
     bool awaits_more = fan_out->open & ~fan_out->unsent;
     return dibs__set_count(replied) >= majority &&
-           (!awaits_more || (asking->attempt->wait && dibs__fan_out_is_overdue(fan_out, now)));
+           (!awaits_more || (now >= patient_until(fan_out) && dibs__fan_out_is_overdue(fan_out, now)));
 }
 
 /* An operation other than an ask leads to another one as soon as it is answered. */
@@ -447,6 +455,7 @@ static dibs_status ask(struct dibs__quorum *q, struct asking *asking, struct dib
                                     .deadline = asking->deadline,
                                     .context = asking,
                                     .is_decided = is_voted,
+                                    .decides_at = patient_until,
                                     .least = least_votes,
                                     .land = land,
                                     .error = error};

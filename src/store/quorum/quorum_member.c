@@ -67,7 +67,8 @@ enum dibs__claim_state dibs__member_note(struct dibs__quorum *q, struct dibs__pe
 
     dibs__quorum_mutex_lock(&q->mutex);
     state->phase = state_after(op, status);
-    state->in_doubt = status == DIBS_UNAVAILABLE && op->was_sent && op->answer.why != DIBS__WHY_NO_VOTE;
+    state->in_doubt = (status == DIBS_UNAVAILABLE && op->was_sent && op->answer.why != DIBS__WHY_NO_VOTE) ||
+                      (status != DIBS_OK && status != DIBS_BUSY && op->attempt.in_store);
     state->stuck = state->stuck || op->answer.retired == DIBS__STUCK;
     state->fence = op->answer.fence;
     if (status == DIBS_OK) /* otherwise the member never granted it, as the store state says */
@@ -250,7 +251,10 @@ static void land(struct dibs__quorum *q, struct dibs__pending_op *op, int64_t no
     dibs__quorum_mutex_lock(&q->mutex);
     op->is_looked_at = false;
     take_out(q, op); /* the list's reference belongs to this function now */
+    bool was_left = claim->state == DIBS__CLAIM_ENDED && claim->states[op->member->index].phase != DIBS__MEMBER_RETIRED;
     dibs__quorum_mutex_unlock(&q->mutex);
+    if (was_left) /* the claim was retracted meanwhile, which left this member to the operation */
+        clear_member(q, op);
     dibs__claim_unref(q, claim);
 }
 

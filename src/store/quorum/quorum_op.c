@@ -41,7 +41,8 @@ static void note_failure(struct dibs__member *member, int64_t now)
 static void note_answer(struct dibs__pending_op *op, int64_t now)
 {
     struct dibs__member *member = op->member;
-    int64_t took = now - op->sent_at, usual = atomic_load_explicit(&member->usual, memory_order_relaxed);
+    int64_t took = (op->came_at > 0 ? op->came_at : now) - op->sent_at,
+            usual = atomic_load_explicit(&member->usual, memory_order_relaxed);
 
     usual = usual > 0 ? usual + (took - usual) / 8 : took;
     atomic_store_explicit(&member->usual, usual, memory_order_relaxed);
@@ -113,6 +114,7 @@ static void begin_again(struct dibs__pending_op *op)
     struct dibs__store *store = op->member->store;
 
     op->sent_at = dibs__quorum_now(op->member->quorum);
+    op->came_at = 0;
     store->ops->begin(store, &op->begun);
 }
 
@@ -133,6 +135,8 @@ enum dibs__progress dibs__pending_op_progress(struct dibs__pending_op *op, struc
     DIBS__REQUIRE(op->begun.kind != DIBS__OP_NONE);
     enum dibs__progress progress = store->ops->progress(store, &op->begun, wait);
     op->was_sent = op->was_sent || (dibs__op_was_sent(progress) && progress != DIBS__OP_OVER);
+    if (progress == DIBS__OP_OVER && op->came_at == 0)
+        op->came_at = dibs__quorum_now(op->member->quorum);
     return progress;
 }
 
@@ -366,14 +370,27 @@ static int missing(const struct dibs__fan_out *fan_out, uint32_t come, uint32_t 
     return (least > 1 ? least : 1) - (int)dibs__set_count(come);
 }
 
+/*
+ * Whether finishing the operation takes more time than reading a reply: it must be sent again, or a grant must be
+ * confirmed by replicas or the disk.
+ */
+static bool takes_time(const struct dibs__fan_out *fan_out, const struct dibs__pending_op *op,
+                       enum dibs__progress progress)
+{
+    const struct dibs__store_config *config = &fan_out->quorum->config;
+    bool confirms = op->begun.kind == DIBS__OP_ASK && (config->durable || config->min_replicas > 0);
+
+    return progress == DIBS__OP_BROKEN || confirms;
+}
+
 /* Finishes the operations in `come`. This may take time, so the waits are ended first. */
 static void finish_all(struct dibs__fan_out *fan_out, struct waiting *waiting, uint32_t come,
                        const enum dibs__progress progress[DIBS__MEMBERS_MAX])
 {
     end_waits(fan_out, waiting);
     for (unsigned i = 0; i < fan_out->quorum->count; i++)
-        if (dibs__set_has(come, i) &&
-            !(progress[i] == DIBS__OP_BROKEN && fan_out->is_decided(fan_out, dibs__quorum_now(fan_out->quorum))))
+        if (dibs__set_has(come, i) && !(takes_time(fan_out, &fan_out->ops[i], progress[i]) &&
+                                        fan_out->is_decided(fan_out, dibs__quorum_now(fan_out->quorum))))
             land(fan_out, i, deadline_of(fan_out, &fan_out->ops[i], progress[i]));
 }
 
