@@ -1,15 +1,13 @@
 /*
- * Lock discipline: `mutex`, the one of all queues, guards all fields of a queue that do not say otherwise. The pipe
- * behind the descriptor is written and emptied under it, which never blocks; so the descriptor is readable exactly
- * while the queue has a completion. A thread that waits for a completion sleeps on `arrived` until
+ * Lock discipline: the queue's mutex guards all fields that do not say otherwise, and is a leaf. The pipe behind the
+ * descriptor is written and emptied under the mutex, which never blocks; so the descriptor is readable exactly while
+ * the queue has a completion. A thread that waits for a completion sleeps on `arrived` until
  *     the queue has a completion, or the thread's time is over.
  * One of these threads may drive workers instead (take.c), and is woken by its wait event.
  *
- * A loss is taken out of its lease and put into its queue under one lock of the mutex. So a thread that looks for the
- * loss in the lease later, and does not find it, can wait until it has arrived.
- *
- * The mutex is held across forks. In a forked child a queue is initialised again at its first use, because its
- * completions and its pipe are the parent's.
+ * In a forked child a queue is initialised again at its first use, because its mutex may be
+ * locked for ever, and its completions and its pipe are the parent's. A completion that
+ * arrives in the child was made there (dibs__done_new), so its arrival is never the first use.
  */
 #include "core/done.h"
 
@@ -25,20 +23,24 @@
 #include "base/utf8.h"
 #include "base/wake.h"
 
+DIBS__MUTEX_CLASS(losses_mutex);
+
 struct dibs_queue {
-    pthread_cond_t arrived;                                       /* waited on with the mutex */
+    struct dibs__mutex mutex;
+    pthread_cond_t arrived;                                       /* waited on with mutex */
     struct dibs__done *first DIBS__GUARDED_BY(dibs__queue_mutex); /* list */
     struct dibs__wake wake DIBS__GUARDED_BY(dibs__queue_mutex);   /* its pipe is readable while a completion waits */
     bool has_fd DIBS__GUARDED_BY(dibs__queue_mutex);
     struct dibs__wait_event *
         driver DIBS__GUARDED_BY(dibs__queue_mutex); /* wakes the thread that drives; NULL: none does */
     _Atomic(dibs_runtime *) runtime; /* atomic; the runtime that was served last, never freed; NULL: there was none */
-    bool freed DIBS__GUARDED_BY(dibs__queue_mutex);          /* the program has freed the queue */
-    atomic_uint references;                                  /* atomic; the program's, and one for each completion */
-    unsigned generation DIBS__GUARDED_BY(dibs__queue_mutex); /* fork generation of the process that uses the queue */
+    bool freed DIBS__GUARDED_BY(dibs__queue_mutex); /* the program has freed the queue */
+    atomic_uint references;                         /* atomic; the program's, and one for each completion */
+    atomic_uint generation; /* atomic; fork generation of the process that uses the queue; written under all_losses */
 };
 
-static struct dibs__mutex mutex = DIBS__MUTEX_INITIALIZER;
+/* Held across forks, while a loss is pushed, and while a queue is initialised again. */
+static struct dibs__mutex all_losses = DIBS__MUTEX_INITIALIZER;
 
 /* --------------------------------------------------------------------- references */
 
@@ -47,6 +49,7 @@ static void unref(dibs_queue *queue)
     if (atomic_fetch_sub(&queue->references, 1) > 1)
         return;
     pthread_cond_destroy(&queue->arrived);
+    dibs__mutex_destroy(&queue->mutex);
     free(queue);
 }
 
@@ -72,20 +75,20 @@ static void drop_all(struct dibs__done *left) DIBS__UNANALYSED
 
 static struct dibs__once watching; /* guards itself; runs watch_forks */
 
-static void before_fork(void) DIBS__ACQUIRES(dibs__queue_mutex)
+static void before_fork(void) DIBS__UNANALYSED /* unlocked by after_fork */
 {
-    dibs__queue_mutex_lock(&mutex);
+    losses_mutex_lock(&all_losses);
 }
 
-static void after_fork_in_parent(void) DIBS__RELEASES(dibs__queue_mutex)
+static void after_fork_in_parent(void) DIBS__UNANALYSED /* locked by before_fork */
 {
-    dibs__queue_mutex_unlock(&mutex);
+    losses_mutex_unlock(&all_losses);
 }
 
-static void after_fork_in_child(void) DIBS__RELEASES(dibs__queue_mutex)
+static void after_fork_in_child(void) DIBS__UNANALYSED /* locked by before_fork */
 {
     dibs__once_was_done(&watching);
-    dibs__queue_mutex_unlock(&mutex);
+    losses_mutex_unlock(&all_losses);
 }
 
 static bool watch_forks(void)
@@ -93,34 +96,45 @@ static bool watch_forks(void)
     return dibs__fd_watch_forks() && pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
 }
 
-static bool init(dibs_queue *queue) DIBS__REQUIRES(dibs__queue_mutex)
+static bool init(dibs_queue *queue) DIBS__UNANALYSED /* nobody else knows it yet */
 {
     queue->first = NULL;
     queue->has_fd = false;
     queue->driver = NULL;
-    queue->generation = dibs__fork_generation();
     atomic_store(&queue->runtime, NULL);
-    return dibs__cond_init(&queue->arrived) == 0;
+    if (dibs__cond_init(&queue->arrived) != 0)
+        return false;
+    if (dibs__mutex_init(&queue->mutex) == 0)
+        return true;
+    pthread_cond_destroy(&queue->arrived);
+    return false;
 }
 
 /*
- * In a forked child, initialises the queue again before its first use, which needs nothing of which a child has less
- * than its parent. The parent's completions are freed, because leak checkers would not find them.
+ * In a forked child, initialises the queue again before its first use. The
+ * parent's completions are freed, because leak checkers would not find them.
  */
-static void adopt(dibs_queue *queue) DIBS__REQUIRES(dibs__queue_mutex)
+static void adopt(dibs_queue *queue) DIBS__UNANALYSED
 {
-    struct dibs__done *left = queue->first;
+    unsigned generation = dibs__fork_generation();
+    struct dibs__done *left = NULL;
 
-    if (queue->generation == dibs__fork_generation())
+    if (atomic_load(&queue->generation) == generation)
         return;
-    init(queue);
+    losses_mutex_lock(&all_losses);
+    if (atomic_load(&queue->generation) != generation) {
+        left = queue->first;
+        init(queue); /* needs nothing of which a child has less than its parent */
+        atomic_store(&queue->generation, generation);
+    }
+    losses_mutex_unlock(&all_losses);
     drop_all(left);
 }
 
 static void lock(dibs_queue *queue) DIBS__ACQUIRES(dibs__queue_mutex)
 {
-    dibs__queue_mutex_lock(&mutex);
     adopt(queue);
+    dibs__queue_mutex_lock(&queue->mutex);
 }
 
 /* ------------------------------------------------------------------ completions */
@@ -138,6 +152,7 @@ struct dibs__done *dibs__done_new(dibs_done_kind kind, dibs_queue *queue, dibs_t
         memcpy(done->text, name, size);
     else
         done->text[0] = '\0';
+    adopt(queue);
     atomic_fetch_add(&queue->references, 1);
     dibs__task_ref(task);
     return done;
@@ -179,10 +194,8 @@ dibs_queue *dibs__queue_new(void)
     if (!queue)
         return NULL;
     atomic_init(&queue->references, 1);
-    dibs__queue_mutex_lock(&mutex);
-    bool ready = init(queue);
-    dibs__queue_mutex_unlock(&mutex);
-    if (ready)
+    atomic_init(&queue->generation, dibs__fork_generation());
+    if (init(queue))
         return queue;
     free(queue);
     return NULL;
@@ -200,7 +213,7 @@ int dibs__queue_fd(dibs_queue *queue)
             dibs__wake_ring(&queue->wake);
     }
     int fd = queue->has_fd ? queue->wake.fds[0] : -1;
-    dibs__queue_mutex_unlock(&mutex);
+    dibs__queue_mutex_unlock(&queue->mutex);
     pthread_setcancelstate(cancel_state, NULL);
     return fd;
 }
@@ -220,57 +233,55 @@ static void announce(dibs_queue *queue) DIBS__REQUIRES(dibs__queue_mutex)
     pthread_cond_signal(&queue->arrived);
 }
 
-/* Puts the completion into its queue, unless the queue was freed. */
-static void deliver(struct dibs__done *done, void (*first)(void *context), void *context)
-    DIBS__REQUIRES(dibs__queue_mutex)
+void dibs__done_push(struct dibs__done *done, void (*first)(void *context), void *context)
 {
     dibs_queue *queue = done->queue;
+    int cancel_state;
 
     dibs__order_releases((const char *)&queue, sizeof(dibs_queue *));
-    adopt(queue);
-    if (!queue->freed)
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
+    DIBS__REQUIRE(atomic_load(&queue->generation) == dibs__fork_generation());
+    dibs__queue_mutex_lock(&queue->mutex);
+    bool kept = !queue->freed;
+    if (kept)
         append(queue, done);
     if (first)
         first(context);
-    /* Last: a program that finds the descriptor readable may enter the task before it takes the completion. */
-    if (!queue->freed)
+    if (kept)
+        /* Last: a program that finds the descriptor readable may enter the task before it takes the completion. */
         announce(queue);
-    else
-        dibs__done_drop(done);
-}
-
-void dibs__done_push(struct dibs__done *done, void (*first)(void *context), void *context)
-{
-    int cancel_state;
-
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
-    dibs__queue_mutex_lock(&mutex);
-    deliver(done, first, context);
-    dibs__queue_mutex_unlock(&mutex);
+    dibs__queue_mutex_unlock(&queue->mutex);
     pthread_setcancelstate(cancel_state, NULL);
+    if (!kept)
+        dibs__done_drop(done);
 }
 
 /* ----------------------------------------------------------------------- losses */
 
+/*
+ * The completion is taken out of the lease and pushed under one lock of the mutex. So a thread that looks for it in
+ * the lease later, and does not find it, can wait until it has arrived.
+ */
 void dibs__loss_tell(struct dibs__lease *lease)
 {
     if (!atomic_load(&lease->loss))
         return;
-    dibs__queue_mutex_lock(&mutex);
+    losses_mutex_lock(&all_losses);
     struct dibs__done *loss = atomic_exchange(&lease->loss, NULL);
-    if (loss && !dibs__task_is_gone(loss->task)) {
+    bool gone = loss && dibs__task_is_gone(loss->task);
+    if (loss && !gone) {
         loss->fence = dibs__lease_fence(lease);
-        deliver(loss, NULL, NULL);
-    } else { /* what a freed task still holds is given up when its begun call is complete */
-        dibs__done_drop(loss);
+        dibs__done_push(loss, NULL, NULL);
     }
-    dibs__queue_mutex_unlock(&mutex);
+    losses_mutex_unlock(&all_losses);
+    if (gone) /* what a freed task still holds is given up when its begun call is complete */
+        dibs__done_drop(loss);
 }
 
 void dibs__losses_await(void)
 {
-    dibs__queue_mutex_lock(&mutex);
-    dibs__queue_mutex_unlock(&mutex);
+    losses_mutex_lock(&all_losses);
+    losses_mutex_unlock(&all_losses);
 }
 
 void dibs__loss_unwatch(struct dibs__lease *lease)
@@ -361,21 +372,21 @@ bool dibs__queue_await(dibs_queue *queue, int64_t until)
 {
     const struct dibs__clock *clock = &dibs__system_clock;
 
-    lock(queue);
+    dibs__queue_mutex_lock(&queue->mutex);
     if (!queue->first && until > 0)
-        clock->wait(clock, &queue->arrived, &mutex, until);
+        clock->wait(clock, &queue->arrived, &queue->mutex, until);
     bool any = queue->first;
-    dibs__queue_mutex_unlock(&mutex);
+    dibs__queue_mutex_unlock(&queue->mutex);
     return any;
 }
 
 bool dibs__queue_set_driver(dibs_queue *queue, struct dibs__wait_event *wait_event)
 {
-    lock(queue);
+    dibs__queue_mutex_lock(&queue->mutex);
     bool may = !wait_event || !queue->driver;
     if (may)
         queue->driver = wait_event;
-    dibs__queue_mutex_unlock(&mutex);
+    dibs__queue_mutex_unlock(&queue->mutex);
     return may;
 }
 
@@ -383,7 +394,7 @@ size_t dibs__queue_take_ready(dibs_queue *queue, dibs_completion *out, size_t ma
 {
     lock(queue);
     struct dibs__done *taken = take_some(queue, max);
-    dibs__queue_mutex_unlock(&mutex);
+    dibs__queue_mutex_unlock(&queue->mutex);
     size_t count = hand_out(taken, out);
     if (count > 0)
         dibs__order_acquired((const char *)&queue, sizeof(dibs_queue *));
@@ -401,7 +412,7 @@ void dibs__queue_close(dibs_queue *queue)
     if (queue->has_fd)
         dibs__wake_free(&queue->wake);
     queue->has_fd = false;
-    dibs__queue_mutex_unlock(&mutex);
+    dibs__queue_mutex_unlock(&queue->mutex);
     drop_all(left);
     unref(queue);
     pthread_setcancelstate(cancel_state, NULL);
