@@ -143,10 +143,13 @@ bool run_wire_open(int wire[2])
 void run_wire_send(int wire, enum run_word word, int number, int64_t value, const char *text)
 {
     struct run_message message = {.word = (int)word, .number = number, .value = value};
+    bool last = word == RUN_STATUS;
+    int flags = MSG_NOSIGNAL | (last ? 0 : MSG_DONTWAIT);
 
     snprintf(message.text, sizeof message.text, "%s", text ? text : "");
-    while (send(wire, &message, sizeof message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno == EINTR)
-        ;
+    while (send(wire, &message, sizeof message, flags) < 0 && (errno == EINTR || (last && errno == ENOBUFS)))
+        if (errno == ENOBUFS)
+            poll(NULL, 0, 10);
 }
 
 int run_wire_receive(int wire, struct run_message *out)

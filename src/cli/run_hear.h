@@ -52,8 +52,9 @@ void run_signals_raise(int signal, bool whole_group);
 /* ---------------------------------------------------------------- messages */
 
 /*
- * What the front and the holder of "dibs run" tell each other, over a pair of sockets. Neither ever waits for the
- * other: a message that does not fit into the socket is dropped. Each notices the end of the other.
+ * What the front and the holder of "dibs run" tell each other, over a pair of sockets. Neither waits for the other: a
+ * message that does not fit into the socket is dropped. Only the last one, RUN_STATUS, waits for room. Each notices the
+ * end of the other.
  */
 
 enum run_word {

@@ -96,6 +96,11 @@ static bool watch_forks(void)
     return dibs__fd_watch_forks() && pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
 }
 
+bool dibs__done_watch_forks(void)
+{
+    return dibs__once(&watching, watch_forks);
+}
+
 static bool init(dibs_queue *queue) DIBS__UNANALYSED /* nobody else knows it yet */
 {
     queue->first = NULL;
@@ -189,7 +194,7 @@ static void write_completion(const struct dibs__done *done, dibs_completion *out
 
 dibs_queue *dibs__queue_new(void)
 {
-    dibs_queue *queue = dibs__once(&watching, watch_forks) ? calloc(1, sizeof *queue) : NULL;
+    dibs_queue *queue = dibs__done_watch_forks() ? calloc(1, sizeof *queue) : NULL;
 
     if (!queue)
         return NULL;

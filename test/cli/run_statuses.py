@@ -75,6 +75,27 @@ def status_silent_store():
     with_lock.communicate()
 
 
+@test("the exit status arrives though the front was stopped for long, and messages were lost")
+def status_of_a_stopped_front():
+    with folder() as at:
+        pid, go, lost = at.file("pid"), at.file("go"), at.file("lost")
+        text = f"echo $$ >{pid}; sleep 3600 & while [ ! -e {go} ]; do sleep 0.1; done; kill $!; exit 7"
+        front = start("run", "-t", "600", "--on-lost", f"touch {lost}", "stopped", "sh", "-c", text)
+        wait_for(lambda: read(pid).strip())
+        command = int(read(pid))
+        front.send_signal(signal.SIGSTOP)
+        for _ in range(400):
+            os.kill(command, signal.SIGSTOP)
+            time.sleep(0.01)
+            os.kill(command, signal.SIGCONT)
+            time.sleep(0.005)
+        open(go, "w", encoding="utf-8").close()
+        wait_for(lambda: not alive(command))
+        front.send_signal(signal.SIGCONT)
+        equal(Done(front).status, 7)
+        assert not os.path.exists(lost)
+
+
 @test("the exit status is 64 for wrong usage, with a message that names it")
 def status_usage():
     for arguments, word in (
