@@ -619,4 +619,25 @@ TEST(a_grant_that_has_come_is_noted_before_a_renewal)
     }
 }
 
+/* The third has granted the lock, though that was not confirmed: a release can't tell that it is free without it. */
+TEST(an_unconfirmed_grant_is_not_absent)
+{
+    for (int ms = 0; ms < 2; ms++) { /* its answer is there before the first look, or comes later */
+        begin(7, 7, 7);
+        voter_says(0, DIBS__OP_ASK, DIBS_OK, 1);
+        voter_says(1, DIBS__OP_ASK, DIBS_OK, 1);
+        voter_says(2, DIBS__OP_ASK, DIBS_UNAVAILABLE, ms);
+        voters[2].answer.why = DIBS__WHY_TOO_FEW_REPLICAS;
+        voters[2].queues = true; /* its store knows the token */
+        assert_status(DIBS_OK, ask());
+        dibs__quorum_conclude(&setting.q.store, &attempt, true);
+        voter_says(1, DIBS__OP_RELEASE, DIBS_OK, NEVER_MS);
+        struct dibs__op op = {.kind = DIBS__OP_RELEASE,
+                              .name = "x",
+                              .deadline = the_time + MS(1000),
+                              .release = {.token = "dibs:token", .lease_ms = LEASE_MS, .fence = 7}};
+        assert_status(DIBS_UNAVAILABLE, dibs__quorum_release_finish(&setting.q.store, &op, &error));
+    }
+}
+
 TESTS(NULL, end)

@@ -200,4 +200,27 @@ TEST(an_ask_of_a_claim_that_has_ended_is_dropped)
     }
 }
 
+static void retract_meanwhile(void *context, const char *name)
+{
+    (void)context, (void)name;
+    dibs__claim_retract(&setting.q, claim);
+}
+
+/* Another thread gives the claim up while the scheduler's thread notes a grant that came late: nothing stays. */
+TEST(a_late_grant_is_given_back_though_its_claim_ends_just_then)
+{
+    begin(4);
+    setting.q.config.listener.changed = retract_meanwhile; /* stands for the other thread */
+    dibs__quorum_mutex_lock(&setting.q.mutex);
+    claim->state = DIBS__CLAIM_HELD;
+    claim->states[2].passed_over = true;
+    claim->references++;
+    dibs__quorum_mutex_unlock(&setting.q.mutex);
+    voters[2].due = began + MS(1);
+    attend_at(2);
+    assert_int_equal(state_at(2).phase, DIBS__MEMBER_RETIRED);
+    assert_int_equal(voters[2].dropped, 1);
+    dibs__claim_unref(&setting.q, claim);
+}
+
 TESTS(NULL, end)
