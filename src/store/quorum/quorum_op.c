@@ -383,15 +383,33 @@ static bool takes_time(const struct dibs__fan_out *fan_out, const struct dibs__p
     return progress == DIBS__OP_BROKEN || confirms;
 }
 
+/* While one operation took time, nobody looked at the other asks: that is not counted as theirs. */
+static void spare_others(const struct dibs__fan_out *fan_out, int64_t since)
+{
+    int64_t spent = dibs__quorum_now(fan_out->quorum) - since;
+
+    for (unsigned i = 0; i < fan_out->quorum->count; i++)
+        if (dibs__set_has(fan_out->open, i) && fan_out->ops[i].begun.kind == DIBS__OP_ASK &&
+            fan_out->ops[i].came_at == 0)
+            fan_out->ops[i].sent_at += spent; /* which says nothing else of an ask: see note_clock */
+}
+
 /* Finishes the operations in `come`. This may take time, so the waits are ended first. */
 static void finish_all(struct dibs__fan_out *fan_out, struct waiting *waiting, uint32_t come,
                        const enum dibs__progress progress[DIBS__MEMBERS_MAX])
 {
     end_waits(fan_out, waiting);
-    for (unsigned i = 0; i < fan_out->quorum->count; i++)
-        if (dibs__set_has(come, i) && !(takes_time(fan_out, &fan_out->ops[i], progress[i]) &&
-                                        fan_out->is_decided(fan_out, dibs__quorum_now(fan_out->quorum))))
-            land(fan_out, i, deadline_of(fan_out, &fan_out->ops[i], progress[i]));
+    for (unsigned i = 0; i < fan_out->quorum->count; i++) {
+        if (!dibs__set_has(come, i))
+            continue;
+        int64_t now = dibs__quorum_now(fan_out->quorum);
+        bool long_one = takes_time(fan_out, &fan_out->ops[i], progress[i]);
+        if (long_one && fan_out->is_decided(fan_out, now))
+            continue;
+        land(fan_out, i, deadline_of(fan_out, &fan_out->ops[i], progress[i]));
+        if (long_one)
+            spare_others(fan_out, now);
+    }
 }
 
 /* Until when nothing can be decided unless enough replies come. */
