@@ -281,8 +281,7 @@ static bool set_up(void)
     const struct dibs__holds_hooks hooks = {.orphaned = on_orphaned, .forgotten = on_forgotten};
 
     return dibs__fd_watch_forks() && dibs__holds_on_end(&hooks) && dibs__store_watch_forks() &&
-           dibs__done_watch_forks() &&
-           pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
+           dibs__done_watch_forks() && pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
 }
 
 static dibs_status make_core(dibs_runtime *runtime, struct dibs__core **core, bool connect_later,

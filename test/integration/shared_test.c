@@ -272,9 +272,11 @@ TEST_ON(a_foreign_client_finds_the_key_as_long_as_anybody_shares, fixture *f)
     assert_status(DIBS_BUSY, share(f->rt, "x", 0, 0));
     assert_string_equal(dibs_last_error(), "somebody else holds \"x\", or came before and waits for it");
     assert_status(DIBS_TIMEOUT, share(f->rt, "x", 500, 0));
-    assert_non_null(strstr(dibs_last_error(), "somebody else held \"x\", or came before and waited for it, for all of 500 ms"));
+    assert_non_null(
+        strstr(dibs_last_error(), "somebody else held \"x\", or came before and waited for it, for all of 500 ms"));
     assert_status(DIBS_BUSY, share(f->rt, "x", 0, 3));
-    assert_string_equal(dibs_last_error(), "somebody else holds \"x\", or came before and waits for it, or its limit is reached");
+    assert_string_equal(dibs_last_error(),
+                        "somebody else holds \"x\", or came before and waits for it, or its limit is reached");
     server_do(f->server, "DEL lock:x");
 }
 
