@@ -428,6 +428,7 @@ TEST_ON(a_stopped_keeper_blocks_others_only_briefly, fixture *f)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     assert_status(DIBS_OK, agent_lock(agent, "x", LIMIT_MS));
     assert_status(DIBS_OK, agent_unlock(agent, "x"));
+    agent_stop(agent); /* which start_keeper has started by itself */
 }
 
 /* ------------------------------------------------------------------------ clients without dibs */
