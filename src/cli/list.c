@@ -93,11 +93,18 @@ static int list(dibs_runtime *rt, char **words)
     return status == DIBS_OK ? CLI_OK : cli_failed(status);
 }
 
+static int check_and_list(char **words)
+{
+    if (given.json && (given.names || given.null))
+        return cli_usage_error("--json and %s exclude each other", given.names ? "--names" : "--null");
+    return cli_look(list, words);
+}
+
 const struct cli_command cli_list = {
     .name = "list",
     .summary = "lists the locks that are held",
     .help = help,
     .options = {options},
     .arguments = CLI_ONE_PATTERN,
-    .look = list,
+    .run = check_and_list,
 };

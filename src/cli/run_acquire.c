@@ -98,16 +98,16 @@ static void *listen_for_the_end(void *argument)
 
 /* ------------------------------------------------------------------- the lock */
 
-/* Notes the reason, which follows the first colon of the event's detail. */
+/* Notes the reason, which follows the first colon of the event's detail; of several locks, also which it was. */
 static void on_loss(const char *name, const dibs_event *event)
 {
-    const char *colon = strstr(event->detail, ": ");
+    const char *colon = strstr(event->detail, ": "), *which = run_plan.name_count > 1 ? name : "";
     bool told;
 
     if (!colon)
         return;
     pthread_mutex_lock(&loss.mutex);
-    snprintf(loss.why, sizeof loss.why, "%s", colon);
+    snprintf(loss.why, sizeof loss.why, "%s%.80s%s", *which ? ": " : "", which, colon);
     told = loss.told;
     pthread_mutex_unlock(&loss.mutex);
     if (told)

@@ -172,6 +172,9 @@ def list_chooses_by_pattern_and_age():
     expect(dibs(URL, "list", "-n", "sku:*").text.split() == ["sku:1", "sku:2", "sku:3"])
     expect(dibs(URL, "list", "-n", "sku:*", "--older-than", "500").text.split() == ["sku:1", "sku:2"])
     expect(dibs(URL, "list", "-n", "--older-than", "2.5e3").status == USAGE)
+    for option in ("--names", "--null"):
+        result = expect_status(dibs(URL, "list", "--json", option), USAGE)
+        expect(f"--json and {option} exclude each other".encode() in result.err)
     expect(dibs(URL, "list", "-n", "--older-than", "2000").text == "")
 
 

@@ -48,7 +48,9 @@ def inside():
 def lost():
     process = holder("a", "--also", "b")
     equal(dibs("break", "-y", "b").status, 0)
-    equal(Done(process).status, 76)
+    done = Done(process)
+    equal(done.status, 76)
+    assert "a and 1 more: the lease was lost: b: its key is gone" in done.err, done.err
     equal(owners("a", "b"), [None, None])
 
 
