@@ -111,8 +111,8 @@ static void expect_refused(const char *url)
     assert_true(dibs_last_error()[0] != '\0');
 }
 
-/* Of descriptors, holds (after their key), stores in memory and runtimes, in that order. */
-enum { FORK_GUARDS = 4 };
+/* Of descriptors, holds (after their key), stores in memory, losses and runtimes, in that order. */
+enum { FORK_GUARDS = 5 };
 
 /* What is set up once for the process goes on where it failed before: no handler is registered twice. This must be
  * the first test. */
@@ -122,7 +122,7 @@ TEST(open_reports_refused_fork_handlers)
 
     assert_int_equal(atomic_load(&fork_guards), 0);
     for (int i = 0; i < FORK_GUARDS; i++) {
-        static const long to_the_next[FORK_GUARDS] = {1, 3, 2, 2}; /* what was refused the time before succeeds */
+        static const long to_the_next[FORK_GUARDS] = {1, 3, 2, 2, 2}; /* what was refused the time before succeeds */
         atomic_store(&refuse_at, to_the_next[i]);
         expect_refused("mem:");
         assert_int_equal(atomic_load(&refuse_at), 0);
