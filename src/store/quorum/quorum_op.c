@@ -238,6 +238,14 @@ static void land(struct dibs__fan_out *fan_out, unsigned i, int64_t deadline)
     fan_out->land(fan_out, op, what, status);
 }
 
+/* Whether replicas or the disk of the member must confirm what the operation is granted. */
+static bool is_to_be_confirmed(const struct dibs__fan_out *fan_out, const struct dibs__pending_op *op)
+{
+    const struct dibs__store_config *config = &fan_out->quorum->config;
+
+    return op->begun.kind == DIBS__OP_ASK && (config->durable || config->min_replicas > 0);
+}
+
 /*
  * The deadline for finishing one member's operation. If that takes more than reading a reply, the operation gets its
  * share of the time that is left; if its replicas or its disk must confirm the grant, half of it: those of the other
@@ -246,8 +254,7 @@ static void land(struct dibs__fan_out *fan_out, unsigned i, int64_t deadline)
 static int64_t deadline_of(const struct dibs__fan_out *fan_out, const struct dibs__pending_op *op,
                            enum dibs__progress progress)
 {
-    const struct dibs__store_config *config = &fan_out->quorum->config;
-    bool confirms = op->begun.kind == DIBS__OP_ASK && (config->durable || config->min_replicas > 0);
+    bool confirms = is_to_be_confirmed(fan_out, op);
     bool sends_again = progress == DIBS__OP_CONNECTED || progress == DIBS__OP_BROKEN;
     unsigned open = dibs__set_count(fan_out->open);
     int64_t now;
@@ -370,19 +377,6 @@ static int missing(const struct dibs__fan_out *fan_out, uint32_t come, uint32_t 
     return (least > 1 ? least : 1) - (int)dibs__set_count(come);
 }
 
-/*
- * Whether finishing the operation takes more time than reading a reply: it must be sent again, or a grant must be
- * confirmed by replicas or the disk.
- */
-static bool takes_time(const struct dibs__fan_out *fan_out, const struct dibs__pending_op *op,
-                       enum dibs__progress progress)
-{
-    const struct dibs__store_config *config = &fan_out->quorum->config;
-    bool confirms = op->begun.kind == DIBS__OP_ASK && (config->durable || config->min_replicas > 0);
-
-    return progress == DIBS__OP_BROKEN || confirms;
-}
-
 /* While one operation took time, nobody looked at the other asks: that is not counted as theirs. */
 static void spare_others(const struct dibs__fan_out *fan_out, int64_t since)
 {
@@ -394,7 +388,10 @@ static void spare_others(const struct dibs__fan_out *fan_out, int64_t since)
             fan_out->ops[i].sent_at += spent; /* which says nothing else of an ask: see note_clock */
 }
 
-/* Finishes the operations in `come`. This may take time, so the waits are ended first. */
+/*
+ * Finishes the operations in `come`. This may take time, so the waits are ended first. What must be sent again, or be
+ * confirmed, is left alone once the outcome is known.
+ */
 static void finish_all(struct dibs__fan_out *fan_out, struct waiting *waiting, uint32_t come,
                        const enum dibs__progress progress[DIBS__MEMBERS_MAX])
 {
@@ -403,7 +400,7 @@ static void finish_all(struct dibs__fan_out *fan_out, struct waiting *waiting, u
         if (!dibs__set_has(come, i))
             continue;
         int64_t now = dibs__quorum_now(fan_out->quorum);
-        bool long_one = takes_time(fan_out, &fan_out->ops[i], progress[i]);
+        bool long_one = progress[i] == DIBS__OP_BROKEN || is_to_be_confirmed(fan_out, &fan_out->ops[i]);
         if (long_one && fan_out->is_decided(fan_out, now))
             continue;
         land(fan_out, i, deadline_of(fan_out, &fan_out->ops[i], progress[i]));
