@@ -260,6 +260,7 @@ static bool ask_for_changes(struct dibs__subscriber *subscriber)
     return dibs__channel_say(subscriber->channel, subscriber->stood, words);
 }
 
+/* Gathered, so that there is one write for all, and none under the mutex of the slots. */
 static void send_what_is_due(struct dibs__subscriber *subscriber, int64_t now)
 {
     dibs__channel_gather();

@@ -45,12 +45,26 @@ bool dibs__member_ask(struct dibs__pending_op *op, const struct dibs__attempt *a
     return taken_back || asks;
 }
 
+void dibs__member_retract(struct dibs__pending_op *op)
+{
+    struct dibs__store *store = op->member->store;
+    const struct dibs__claim *claim = op->claim;
+
+    op->attempt.in_store = false;
+    store->ops->retract(store, claim->name, claim->token, atomic_load(&claim->longest_ms), claim->fence);
+}
+
 /* Called when the claim has ended and nothing is under way: leaves nothing of it at the member. */
 static void clear_member(struct dibs__quorum *q, struct dibs__pending_op *op)
 {
+    struct dibs__member_state *state = &op->claim->states[op->member->index];
+
     dibs__quorum_mutex_lock(&q->mutex);
-    op->claim->states[op->member->index].phase = DIBS__MEMBER_RETIRED;
+    bool has_lock = state->phase == DIBS__MEMBER_GRANTED || state->topping_up;
+    state->phase = DIBS__MEMBER_RETIRED;
     dibs__quorum_mutex_unlock(&q->mutex);
+    if (has_lock)
+        dibs__member_retract(op);
     dibs__member_conclude(op, false);
 }
 
@@ -200,19 +214,16 @@ static void put_back(struct dibs__quorum *q, struct dibs__pending_op *op, int64_
  * An answer that comes when the lock is already held. A grant is one more vote, unless the claim has ended meanwhile.
  * The answer may be older than a change that the member has reported.
  */
-static void take_late_answer(struct dibs__quorum *q, struct dibs__pending_op *op, bool granted)
+static void take_late_answer(struct dibs__quorum *q, struct dibs__pending_op *op)
 {
     const struct dibs__claim *claim = op->claim;
     struct dibs__member_state *state = &op->claim->states[op->member->index];
-    struct dibs__store *store = op->member->store;
 
     dibs__quorum_mutex_lock(&q->mutex);
-    bool ended = claim->state == DIBS__CLAIM_ENDED, passed_over = state->passed_over;
+    bool is_told = claim->state != DIBS__CLAIM_ENDED && state->passed_over;
     state->passed_over = false;
     dibs__quorum_mutex_unlock(&q->mutex);
-    if (ended && granted)
-        store->ops->retract(store, claim->name, claim->token, atomic_load(&claim->longest_ms), claim->fence);
-    else if (!ended && passed_over)
+    if (is_told)
         q->config.listener.changed(q->config.listener.context, claim->name);
 }
 
@@ -227,7 +238,7 @@ static void land_late(struct dibs__quorum *q, struct dibs__pending_op *op, dibs_
     if (state == DIBS__CLAIM_ENDED)
         clear_member(q, op);
     else if (state == DIBS__CLAIM_HELD)
-        take_late_answer(q, op, status == DIBS_OK);
+        take_late_answer(q, op);
     else if (status == DIBS_OK || dibs__pending_op_is_unconfirmed(op))
         dibs__member_leave(q, op);
 }
@@ -249,12 +260,15 @@ static void land(struct dibs__quorum *q, struct dibs__pending_op *op, int64_t no
         return;
     }
     dibs__quorum_mutex_lock(&q->mutex);
+    if (claim->state == DIBS__CLAIM_ENDED && claim->states[op->member->index].phase != DIBS__MEMBER_RETIRED) {
+        /* The claim was retracted meanwhile, which leaves this member to the operation as long as that is detached. */
+        dibs__quorum_mutex_unlock(&q->mutex);
+        clear_member(q, op);
+        dibs__quorum_mutex_lock(&q->mutex);
+    }
     op->is_looked_at = false;
     take_out(q, op); /* the list's reference belongs to this function now */
-    bool was_left = claim->state == DIBS__CLAIM_ENDED && claim->states[op->member->index].phase != DIBS__MEMBER_RETIRED;
     dibs__quorum_mutex_unlock(&q->mutex);
-    if (was_left) /* the claim was retracted meanwhile, which left this member to the operation */
-        clear_member(q, op);
     dibs__claim_unref(q, claim);
 }
 

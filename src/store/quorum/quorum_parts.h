@@ -283,6 +283,9 @@ void dibs__member_leave(struct dibs__quorum *q, struct dibs__pending_op *op);
 /* Called when that is over. If it was not confirmed, the member retracts the token. */
 void dibs__member_left(struct dibs__quorum *q, struct dibs__pending_op *op, dibs_status status);
 
+/* The token has the lock at the member, or may have it. What its attempt was granted needs no other retraction. */
+void dibs__member_retract(struct dibs__pending_op *op);
+
 /* Concludes the member's attempt; a second time changes nothing. held: the token has the lock there. */
 static inline void dibs__member_conclude(struct dibs__pending_op *op, bool held)
 {

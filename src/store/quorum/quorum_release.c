@@ -41,16 +41,6 @@ static enum ending ending_of(const struct dibs__claim *claim, size_t i) DIBS__RE
     return state->phase == DIBS__MEMBER_GRANTED || state->topping_up ? LOCK_THERE : ATTEMPT_THERE;
 }
 
-/* The token has the lock at the member, or may have it. What its attempt was granted needs no other retraction. */
-static void retract_lock(struct dibs__pending_op *op)
-{
-    struct dibs__store *store = op->member->store;
-    const struct dibs__claim *claim = op->claim;
-
-    op->attempt.in_store = false;
-    store->ops->retract(store, claim->name, claim->token, atomic_load(&claim->longest_ms), claim->fence);
-}
-
 void dibs__claim_retract(struct dibs__quorum *q, struct dibs__claim *claim)
 {
     dibs__quorum_mutex_lock(&q->mutex);
@@ -63,7 +53,7 @@ void dibs__claim_retract(struct dibs__quorum *q, struct dibs__claim *claim)
         enum ending ending = ending_of(claim, i);
         dibs__quorum_mutex_unlock(&q->mutex);
         if (ending == LOCK_THERE)
-            retract_lock(&claim->ops[i]);
+            dibs__member_retract(&claim->ops[i]);
         if (ending != LEFT_TO_OP)
             dibs__member_conclude(&claim->ops[i], false);
     }
@@ -320,7 +310,7 @@ static void retract_followed(const struct dibs__quorum *q, const struct releasin
     for (size_t i = 0; i < q->count; i++) {
         struct dibs__pending_op *op = &releasing->claim->ops[i];
         if (dibs__set_has(releasing->followed, i))
-            retract_lock(op);
+            dibs__member_retract(op);
         if (dibs__set_has(releasing->followed & ~open, i))
             dibs__member_conclude(op, false);
     }
