@@ -229,17 +229,15 @@ static void take_late_answer(struct dibs__quorum *q, struct dibs__pending_op *op
 
 /*
  * The ask of a detached operation is over. A late grant is one more vote if the claim is held; otherwise it is given
- * back.
+ * back. If the claim has ended, `land` clears the member.
  */
 static void land_late(struct dibs__quorum *q, struct dibs__pending_op *op, dibs_status status)
 {
     enum dibs__claim_state state = dibs__member_note(q, op, status);
 
-    if (state == DIBS__CLAIM_ENDED)
-        clear_member(q, op);
-    else if (state == DIBS__CLAIM_HELD)
+    if (state == DIBS__CLAIM_HELD)
         take_late_answer(q, op);
-    else if (status == DIBS_OK || dibs__pending_op_is_unconfirmed(op))
+    else if (state != DIBS__CLAIM_ENDED && (status == DIBS_OK || dibs__pending_op_is_unconfirmed(op)))
         dibs__member_leave(q, op);
 }
 
@@ -261,7 +259,7 @@ static void land(struct dibs__quorum *q, struct dibs__pending_op *op, int64_t no
     }
     dibs__quorum_mutex_lock(&q->mutex);
     if (claim->state == DIBS__CLAIM_ENDED && claim->states[op->member->index].phase != DIBS__MEMBER_RETIRED) {
-        /* The claim was retracted meanwhile, which leaves this member to the operation as long as that is detached. */
+        /* Whoever ended the claim has left this member to the operation, and does so as long as that is detached. */
         dibs__quorum_mutex_unlock(&q->mutex);
         clear_member(q, op);
         dibs__quorum_mutex_lock(&q->mutex);
