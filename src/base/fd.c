@@ -1,59 +1,37 @@
-/*
- * Lock discipline
- *
- * `mutex` guards the list of open descriptors. It is also held while a descriptor is opened or closed, so that at a
- * fork the list names every open one. It is a leaf. The fork handlers hold it across fork(2), so that the child finds a
- * consistent list.
- */
 #include "base/fd.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/mutex.h"
-#include "base/once.h"
+#include "base/process.h"
 
-DIBS__MUTEX_CLASS(fd_mutex);
+/* The mutex is also held while a descriptor is opened or closed, so that at a fork the list names every open one. */
+static int *open_fds DIBS__GUARDED_BY(dibs__process_mutex);
+static size_t open_count DIBS__GUARDED_BY(dibs__process_mutex);
+static size_t open_cap DIBS__GUARDED_BY(dibs__process_mutex); /* capacity of open_fds */
 
-static struct dibs__mutex mutex = DIBS__MUTEX_INITIALIZER;
-static int *open_fds DIBS__GUARDED_BY(fd_mutex);
-static size_t open_count DIBS__GUARDED_BY(fd_mutex);
-static size_t open_cap DIBS__GUARDED_BY(fd_mutex); /* capacity of open_fds */
-static struct dibs__once watching;                 /* guards itself; runs watch_forks */
-static atomic_uint generation;                     /* atomic; changed in a forked child while it has one thread */
-
-static void before_fork(void) DIBS__ACQUIRES(fd_mutex)
-{
-    fd_mutex_lock(&mutex);
-}
-
-static void after_fork_in_parent(void) DIBS__RELEASES(fd_mutex)
-{
-    fd_mutex_unlock(&mutex);
-}
-
-static void after_fork_in_child(void) DIBS__RELEASES(fd_mutex)
+static void close_all(void) DIBS__REQUIRES(dibs__process_mutex)
 {
     for (size_t i = 0; i < open_count; i++)
         close(open_fds[i]);
     open_count = 0;
-    dibs__once_was_done(&watching);
-    atomic_fetch_add(&generation, 1);
-    fd_mutex_unlock(&mutex);
 }
 
+/* False, with errno set: no memory. */
 static bool watch_forks(void)
 {
-    return pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
+    bool watched = dibs__process_at_fork(close_all);
+
+    if (!watched)
+        errno = ENOMEM;
+    return watched;
 }
 
 /* Makes room for `more` descriptors on the list. False, with errno set: no memory. */
-static bool reserve(size_t more) DIBS__REQUIRES(fd_mutex)
+static bool reserve(size_t more) DIBS__REQUIRES(dibs__process_mutex)
 {
     if (open_count + more <= open_cap)
         return true;
@@ -66,15 +44,6 @@ static bool reserve(size_t more) DIBS__REQUIRES(fd_mutex)
     open_fds = grown;
     open_cap = cap;
     return true;
-}
-
-bool dibs__fd_watch_forks(void)
-{
-    bool watched = dibs__once(&watching, watch_forks);
-
-    if (!watched)
-        errno = ENOMEM;
-    return watched;
 }
 
 #ifdef __linux__
@@ -150,14 +119,14 @@ int dibs__fd_socket(int family)
 {
     int fd = -1;
 
-    if (!dibs__fd_watch_forks())
+    if (!watch_forks())
         return -1;
-    fd_mutex_lock(&mutex);
+    dibs__process_lock();
     if (reserve(1))
         fd = behind_standard_files(open_socket(family));
     if (fd >= 0)
         open_fds[open_count++] = fd;
-    fd_mutex_unlock(&mutex);
+    dibs__process_unlock();
     return fd;
 }
 
@@ -165,16 +134,16 @@ int dibs__fd_pipe(int ends[2])
 {
     int result = -1;
 
-    if (!dibs__fd_watch_forks())
+    if (!watch_forks())
         return -1;
-    fd_mutex_lock(&mutex);
+    dibs__process_lock();
     if (reserve(2) && open_pipe(ends) == 0)
         result = move_pipe(ends);
     if (result == 0) {
         open_fds[open_count++] = ends[0];
         open_fds[open_count++] = ends[1];
     }
-    fd_mutex_unlock(&mutex);
+    dibs__process_unlock();
     return result;
 }
 
@@ -182,7 +151,7 @@ void dibs__fd_close(int fd)
 {
     if (fd < 0)
         return;
-    fd_mutex_lock(&mutex);
+    dibs__process_lock();
     for (size_t i = 0; i < open_count; i++) {
         if (open_fds[i] == fd) {
             open_fds[i] = open_fds[--open_count];
@@ -195,10 +164,5 @@ void dibs__fd_close(int fd)
         open_fds = NULL;
         open_cap = 0;
     }
-    fd_mutex_unlock(&mutex);
-}
-
-unsigned dibs__fork_generation(void)
-{
-    return atomic_load_explicit(&generation, memory_order_relaxed);
+    dibs__process_unlock();
 }

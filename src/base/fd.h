@@ -6,8 +6,6 @@
 #ifndef DIBS_BASE_FD_H
 #define DIBS_BASE_FD_H
 
-#include <stdbool.h>
-
 /* Opens a stream socket. Returns -1 with errno set on failure. */
 int dibs__fd_socket(int family);
 
@@ -19,15 +17,5 @@ int dibs__fd_pipe(int ends[2]);
  * forked child opened.
  */
 void dibs__fd_close(int fd);
-
-/*
- * Registers the fork handlers of this list, unless that has been done. A module that holds its own mutex across forks,
- * and opens descriptors under that mutex, must call this before its own pthread_atfork: a fork then takes the module's
- * mutex before the list's. False, with errno set: no memory; the next call tries again.
- */
-bool dibs__fd_watch_forks(void);
-
-/* The number of forks between the process that loaded the library and this process. */
-unsigned dibs__fork_generation(void);
 
 #endif

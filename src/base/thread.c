@@ -3,7 +3,7 @@
 #include <signal.h>
 #include <stdint.h>
 
-#include "base/fd.h"
+#include "base/process.h"
 #ifdef __linux__
 #include <sys/syscall.h>
 #include <unistd.h>

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fd.h"
+#include "base/process.h"
 
 /* How the thread of a blocking call waits for its end. */
 struct caller {

@@ -38,7 +38,7 @@ struct dibs__core {
     struct dibs__counters counters;    /* has its own atomics */
     struct dibs__stats stats;          /* has its own atomics */
     struct dibs__metrics *metrics;     /* has its own atomics */
-    struct dibs__core *next_abandoned; /* in the list of those of parent processes; guarded by the registry's mutex */
+    struct dibs__core *next_abandoned; /* in the list of those of parent processes; guarded by the process's */
 };
 
 /*

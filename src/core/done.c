@@ -17,13 +17,10 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/fd.h"
-#include "base/once.h"
 #include "base/order.h"
+#include "base/process.h"
 #include "base/utf8.h"
 #include "base/wake.h"
-
-DIBS__MUTEX_CLASS(losses_mutex);
 
 struct dibs_queue {
     struct dibs__mutex mutex;
@@ -36,11 +33,9 @@ struct dibs_queue {
     _Atomic(dibs_runtime *) runtime; /* atomic; the runtime that was served last, never freed; NULL: there was none */
     bool freed DIBS__GUARDED_BY(dibs__queue_mutex); /* the program has freed the queue */
     atomic_uint references;                         /* atomic; the program's, and one for each completion */
-    atomic_uint generation; /* atomic; fork generation of the process that uses the queue; written under all_losses */
+    atomic_uint generation; /* atomic; fork generation of the process that uses the queue; written under the mutex of
+                               the process */
 };
-
-/* Held across forks, while a loss is pushed, and while a queue is initialised again. */
-static struct dibs__mutex all_losses = DIBS__MUTEX_INITIALIZER;
 
 /* --------------------------------------------------------------------- references */
 
@@ -73,34 +68,6 @@ static void drop_all(struct dibs__done *left) DIBS__UNANALYSED
 
 /* ----------------------------------------------------------------------- forks */
 
-static struct dibs__once watching; /* guards itself; runs watch_forks */
-
-static void before_fork(void) DIBS__UNANALYSED /* unlocked by after_fork */
-{
-    losses_mutex_lock(&all_losses);
-}
-
-static void after_fork_in_parent(void) DIBS__UNANALYSED /* locked by before_fork */
-{
-    losses_mutex_unlock(&all_losses);
-}
-
-static void after_fork_in_child(void) DIBS__UNANALYSED /* locked by before_fork */
-{
-    dibs__once_was_done(&watching);
-    losses_mutex_unlock(&all_losses);
-}
-
-static bool watch_forks(void)
-{
-    return dibs__fd_watch_forks() && pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
-}
-
-bool dibs__done_watch_forks(void)
-{
-    return dibs__once(&watching, watch_forks);
-}
-
 static bool init(dibs_queue *queue) DIBS__UNANALYSED /* nobody else knows it yet */
 {
     queue->first = NULL;
@@ -126,13 +93,13 @@ static void adopt(dibs_queue *queue) DIBS__UNANALYSED
 
     if (atomic_load(&queue->generation) == generation)
         return;
-    losses_mutex_lock(&all_losses);
+    dibs__process_lock();
     if (atomic_load(&queue->generation) != generation) {
         left = queue->first;
         init(queue); /* needs nothing of which a child has less than its parent */
         atomic_store(&queue->generation, generation);
     }
-    losses_mutex_unlock(&all_losses);
+    dibs__process_unlock();
     drop_all(left);
 }
 
@@ -194,7 +161,7 @@ static void write_completion(const struct dibs__done *done, dibs_completion *out
 
 dibs_queue *dibs__queue_new(void)
 {
-    dibs_queue *queue = dibs__done_watch_forks() ? calloc(1, sizeof *queue) : NULL;
+    dibs_queue *queue = dibs__process_watch_forks() ? calloc(1, sizeof *queue) : NULL;
 
     if (!queue)
         return NULL;
@@ -206,19 +173,43 @@ dibs_queue *dibs__queue_new(void)
     return NULL;
 }
 
-int dibs__queue_fd(dibs_queue *queue)
+static int fd_of(dibs_queue *queue)
 {
-    int cancel_state;
-
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
     lock(queue);
-    if (!queue->has_fd && dibs__wake_init(&queue->wake)) {
+    int fd = queue->has_fd ? queue->wake.fds[0] : -1;
+    dibs__queue_mutex_unlock(&queue->mutex);
+    return fd;
+}
+
+/* The pipe is opened before the queue is locked, because a loss is pushed under the mutex that opening it takes. */
+static void make_pipe(dibs_queue *queue)
+{
+    struct dibs__wake wake;
+
+    if (!dibs__wake_init(&wake))
+        return;
+    lock(queue);
+    bool is_wanted = !queue->has_fd; /* no other thread was faster */
+    if (is_wanted) {
+        queue->wake = wake;
         queue->has_fd = true;
         if (queue->first)
             dibs__wake_ring(&queue->wake);
     }
-    int fd = queue->has_fd ? queue->wake.fds[0] : -1;
     dibs__queue_mutex_unlock(&queue->mutex);
+    if (!is_wanted)
+        dibs__wake_free(&wake);
+}
+
+int dibs__queue_fd(dibs_queue *queue)
+{
+    int cancel_state, fd;
+
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
+    if ((fd = fd_of(queue)) < 0) {
+        make_pipe(queue);
+        fd = fd_of(queue);
+    }
     pthread_setcancelstate(cancel_state, NULL);
     return fd;
 }
@@ -271,22 +262,22 @@ void dibs__loss_tell(struct dibs__lease *lease)
 {
     if (!atomic_load(&lease->loss))
         return;
-    losses_mutex_lock(&all_losses);
+    dibs__process_lock();
     struct dibs__done *loss = atomic_exchange(&lease->loss, NULL);
     bool gone = loss && dibs__task_is_gone(loss->task);
     if (loss && !gone) {
         loss->fence = dibs__lease_fence(lease);
         dibs__done_push(loss, NULL, NULL);
     }
-    losses_mutex_unlock(&all_losses);
+    dibs__process_unlock();
     if (gone) /* what a freed task still holds is given up when its begun call is complete */
         dibs__done_drop(loss);
 }
 
 void dibs__losses_await(void)
 {
-    losses_mutex_lock(&all_losses);
-    losses_mutex_unlock(&all_losses);
+    dibs__process_lock();
+    dibs__process_unlock();
 }
 
 void dibs__loss_unwatch(struct dibs__lease *lease)
@@ -406,6 +397,11 @@ size_t dibs__queue_take_ready(dibs_queue *queue, dibs_completion *out, size_t ma
     return count;
 }
 
+static void free_pipe(dibs_queue *queue) DIBS__UNANALYSED /* the caller alone uses it by now */
+{
+    dibs__wake_free(&queue->wake);
+}
+
 void dibs__queue_close(dibs_queue *queue)
 {
     int cancel_state;
@@ -414,10 +410,11 @@ void dibs__queue_close(dibs_queue *queue)
     lock(queue);
     queue->freed = true;
     struct dibs__done *left = take_some(queue, SIZE_MAX);
-    if (queue->has_fd)
-        dibs__wake_free(&queue->wake);
-    queue->has_fd = false;
+    bool has_fd = queue->has_fd;
+    queue->has_fd = false; /* nobody else uses the pipe from now on */
     dibs__queue_mutex_unlock(&queue->mutex);
+    if (has_fd)
+        free_pipe(queue);
     drop_all(left);
     unref(queue);
     pthread_setcancelstate(cancel_state, NULL);

@@ -52,9 +52,6 @@ void dibs__done_push(struct dibs__done *done, void (*first)(void *context), void
 /* Delivers the completion of the lease's loss, if the lease has one and its task was not freed. */
 void dibs__loss_tell(struct dibs__lease *lease);
 
-/* Registers the fork handlers, once. False: no memory. */
-bool dibs__done_watch_forks(void);
-
 /* Waits until each loss that is being delivered when this is called has arrived. */
 void dibs__losses_await(void);
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fd.h"
+#include "base/process.h"
 #include "base/sleeper.h"
 #include "base/thread.h"
 #include "base/utf8.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fd.h"
+#include "base/process.h"
 #include "base/once.h"
 
 #define LINEAR 8 /* a table with room for this many holds or fewer has no index */
@@ -438,15 +438,10 @@ static bool make_key(void)
     return pthread_key_create(&end_key, thread_ends) == 0;
 }
 
-static bool watch_forks(void)
-{
-    return pthread_atfork(NULL, NULL, forget_in_child) == 0;
-}
-
 bool dibs__holds_on_end(const struct dibs__holds_hooks *at_end)
 {
-    static struct dibs__once key, forks;
+    static struct dibs__once key;
 
     hooks = *at_end;
-    return dibs__once(&key, make_key) && dibs__once(&forks, watch_forks);
+    return dibs__once(&key, make_key) && dibs__process_at_fork(forget_in_child);
 }

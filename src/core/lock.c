@@ -1,6 +1,6 @@
 #include "core/lock.h"
 
-#include "base/fd.h"
+#include "base/process.h"
 #include "core/begun.h"
 #include "core/release.h"
 

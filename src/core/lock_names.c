@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "base/fd.h"
+#include "base/process.h"
 #include "core/begun.h"
 
 static dibs_status no_memory(struct dibs__error *error)

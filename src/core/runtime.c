@@ -1,6 +1,5 @@
 /*
- * Lock discipline: `registry_mutex` guards the lists of runtimes, and making a new core in a forked child. It is held
- * across a fork, but not across I/O or a callback.
+ * Lock discipline: the mutex of the process guards the lists of runtimes.
  *
  * The threads inside a runtime are counted in the handle's `visits`, without a mutex: each adds itself to one of them
  * and takes itself off the same one, by sequentially consistent operations. dibs_close sets DIBS__VISITS_CLOSED in
@@ -19,8 +18,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "base/fd.h"
 #include "base/once.h"
+#include "base/process.h"
 #include "base/spin.h"
 #include "base/thread.h"
 #include "core/asker.h"
@@ -34,12 +33,11 @@
 
 _Static_assert(sizeof(struct dibs_runtime) <= 440, "runtime.h and dibs.h say how much of a closed one stays");
 
-static struct dibs__mutex registry_mutex = DIBS__MUTEX_INITIALIZER;
-static pthread_cond_t all_gone = PTHREAD_COND_INITIALIZER;                   /* waited on with registry_mutex */
-static dibs_runtime *runtimes DIBS__GUARDED_BY(dibs__registry_mutex);        /* the open ones, by falling serial */
-static dibs_runtime *closed_runtimes DIBS__GUARDED_BY(dibs__registry_mutex); /* kept for leak checkers to find */
-static struct dibs__core *abandoned DIBS__GUARDED_BY(dibs__registry_mutex);  /* likewise; of ancestors of this child */
-static atomic_uint_fast64_t last_serial;                                     /* atomic */
+static pthread_cond_t all_gone = PTHREAD_COND_INITIALIZER;           /* waited on with the mutex of the process */
+static dibs_runtime *runtimes DIBS__GUARDED_BY(dibs__process_mutex); /* the open ones, by falling serial */
+static dibs_runtime *closed_runtimes DIBS__GUARDED_BY(dibs__process_mutex); /* kept for leak checkers to find */
+static struct dibs__core *abandoned DIBS__GUARDED_BY(dibs__process_mutex);  /* likewise; of ancestors of this child */
+static atomic_uint_fast64_t last_serial;                                    /* atomic */
 static _Thread_local unsigned calls;   /* how many this thread is in, which an exit in a signal handler would cut off;
                                           ENDS: there will be no more */
 static struct dibs__once being_set_up; /* has its own atomic; for what is registered once in a process */
@@ -54,9 +52,9 @@ static void leave(struct dibs__visits *visits)
     DIBS__REQUIRE((before & ~DIBS__VISITS_CLOSED) > 0);
     if (before - 1 != DIBS__VISITS_CLOSED)
         return;
-    dibs__registry_mutex_lock(&registry_mutex);
+    dibs__process_lock();
     pthread_cond_broadcast(&all_gone);
-    dibs__registry_mutex_unlock(&registry_mutex);
+    dibs__process_unlock();
 }
 
 /* Whether the calling thread runs on_event of the runtime, for whose end dibs_close waits before it frees the core. */
@@ -64,10 +62,12 @@ static bool calls_back_for(const dibs_runtime *runtime)
 {
     const struct dibs__core *core = dibs__core_of_callback();
 
-    return core && core->config.serial == runtime->serial && core == runtime->core;
+    return core && core->config.serial == runtime->serial && core == atomic_load(&runtime->core);
 }
 
-/* The core must be of this process. False: the runtime is closed, or the thread is ending the process. */
+/*
+ * The core must be of this process, or NULL. False: the runtime is closed, or the thread is ending the process.
+ */
 static bool enter(struct dibs__visit *visit, dibs_runtime *runtime)
 {
     struct dibs__visits *among = &runtime->visits[dibs__thread_number() % DIBS__VISITS];
@@ -83,7 +83,7 @@ static bool enter(struct dibs__visit *visit, dibs_runtime *runtime)
     }
     calls++;
     visit->among = among;
-    visit->core = runtime->core;
+    visit->core = atomic_load(&runtime->core);
     return true;
 }
 
@@ -107,8 +107,8 @@ void dibs__visit_drop(dibs_runtime *runtime)
 /* ------------------------------------------------------------ an owner's end */
 
 /*
- * Begins a visit to the newest open runtime that is wanted: while it is listed, its visits are not closed. Its core
- * must be of this process.
+ * Begins a visit to the newest open runtime that is wanted: while it is listed, its visits are not closed. That
+ * runtime must have a core of this process.
  */
 static bool visit_listed(struct dibs__visit *visit, bool (*is_wanted)(const dibs_runtime *runtime, uint64_t serial),
                          uint64_t serial)
@@ -116,13 +116,11 @@ static bool visit_listed(struct dibs__visit *visit, bool (*is_wanted)(const dibs
     dibs_runtime *runtime;
 
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &visit->cancel_state);
-    calls++; /* as in dibs__visit_begin */
-    dibs__registry_mutex_lock(&registry_mutex);
+    dibs__process_lock();
     for (runtime = runtimes; runtime && !is_wanted(runtime, serial); runtime = runtime->next)
         continue;
     bool inside = runtime && enter(visit, runtime);
-    dibs__registry_mutex_unlock(&registry_mutex);
-    calls--;
+    dibs__process_unlock();
     if (!inside)
         pthread_setcancelstate(visit->cancel_state, NULL);
     return inside;
@@ -170,11 +168,11 @@ void dibs__runtime_give_up(dibs_runtime *runtime, struct dibs__holds *holds)
  * Whether this process may be keeping leases in that runtime, or has released locks of threads that have ended, which
  * the store has not confirmed. A forked child has nothing of its parent's.
  */
-static bool leaves_something(const dibs_runtime *runtime) DIBS__REQUIRES(dibs__registry_mutex)
+static bool leaves_something(const dibs_runtime *runtime) DIBS__REQUIRES(dibs__process_mutex)
 {
-    const struct dibs__core *core = runtime->core;
+    const struct dibs__core *core = atomic_load(&runtime->core);
 
-    return atomic_load(&runtime->generation) == dibs__fork_generation() &&
+    return core && atomic_load(&runtime->generation) == dibs__fork_generation() &&
            (core->cells->keep > 0 || atomic_load(&core->counters.unconfirmed) > 0);
 }
 
@@ -183,7 +181,7 @@ static bool leaves_something(const dibs_runtime *runtime) DIBS__REQUIRES(dibs__r
  * the calling thread or kept, and can release it. With TLS it can't, because OpenSSL has ended
  * before the destructors run; nor with a clock that a test moves, since that stands still.
  */
-static bool can_release_at_exit(const dibs_runtime *runtime, uint64_t before) DIBS__REQUIRES(dibs__registry_mutex)
+static bool can_release_at_exit(const dibs_runtime *runtime, uint64_t before) DIBS__REQUIRES(dibs__process_mutex)
 {
     uint32_t cursor = DIBS__HOLDS_ALL;
 
@@ -230,7 +228,7 @@ static void on_exit_of_process(void)
     uint64_t before = UINT64_MAX;
     struct dibs__visit visit;
 
-    if (calls > 0)
+    if (calls > 0 || dibs__process_is_locked_here())
         return;
     while (visit_listed(&visit, can_release_at_exit, before)) {
         before = visit.core->config.serial;
@@ -244,23 +242,11 @@ static void on_exit_of_process(void)
 
 /* ---------------------------------------------------------------------- fork */
 
-static void before_fork(void) DIBS__UNANALYSED /* unlocked by after_fork_in_parent or after_fork_in_child */
-{
-    dibs__registry_mutex_lock(&registry_mutex);
-}
-
-static void after_fork_in_parent(void) DIBS__UNANALYSED /* locked by before_fork */
-{
-    dibs__registry_mutex_unlock(&registry_mutex);
-}
-
 /* The threads that slept on all_gone do not exist in the child. */
-static void after_fork_in_child(void) DIBS__UNANALYSED /* locked by before_fork */
+static void forget_threads(void)
 {
     all_gone = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
-    dibs__once_was_done(&being_set_up);
     dibs__spin_after_fork();
-    dibs__registry_mutex_unlock(&registry_mutex);
 }
 
 /* In a forked child: its parent holds the lease, and its holder there still learns of a loss. */
@@ -270,18 +256,11 @@ static void on_forgotten(struct dibs__lease *lease)
     dibs__lease_unref(lease);
 }
 
-/*
- * At a fork, what was registered first is locked last. The registry comes first in the order of locks, because revive
- * holds its mutex while it makes a core, so it is registered last. The descriptors are registered first, because what
- * the others do in a child looks at the fork generation. If memory runs out, the next dibs_open goes on from there, so
- * the order is always the same.
- */
 static bool set_up(void)
 {
     const struct dibs__holds_hooks hooks = {.orphaned = on_orphaned, .forgotten = on_forgotten};
 
-    return dibs__fd_watch_forks() && dibs__holds_on_end(&hooks) && dibs__store_watch_forks() &&
-           dibs__done_watch_forks() && pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
+    return dibs__process_at_fork(forget_threads) && dibs__holds_on_end(&hooks);
 }
 
 static dibs_status make_core(dibs_runtime *runtime, struct dibs__core **core, bool connect_later,
@@ -292,56 +271,63 @@ static dibs_status make_core(dibs_runtime *runtime, struct dibs__core **core, bo
     return dibs__core_new(core, &config, connect_later, error);
 }
 
-/* In a forked child: leaves the core of the parent process alone. */
-static void abandon(dibs_runtime *runtime) DIBS__REQUIRES(dibs__registry_mutex)
+/* In a forked child: leaves the core of the parent process alone, if that had one. */
+static void abandon(dibs_runtime *runtime) DIBS__REQUIRES(dibs__process_mutex)
 {
-    runtime->core->next_abandoned = abandoned;
-    abandoned = runtime->core;
+    struct dibs__core *core = atomic_exchange(&runtime->core, NULL);
+
+    if (!core)
+        return;
+    core->next_abandoned = abandoned;
+    abandoned = core;
 }
 
-/* Makes sure that the core is of this process: DIBS_OK, DIBS_CLOSED or DIBS_NO_MEMORY. */
-static dibs_status revive(dibs_runtime *runtime) DIBS__REQUIRES(dibs__registry_mutex)
+/* In a forked child: from now on the runtime is this process's, which has yet to make a core. */
+static void adopt(dibs_runtime *runtime)
 {
     unsigned generation = dibs__fork_generation();
-    struct dibs__core *core = NULL;
+
+    dibs__process_lock();
+    if (!runtime->closed && atomic_load(&runtime->generation) != generation) {
+        for (unsigned i = 0; i < DIBS__VISITS; i++) /* those inside are the parent's threads */
+            atomic_store(&runtime->visits[i].inside, 0);
+        abandon(runtime);
+        atomic_store(&runtime->untaken, 0); /* completions in queues are the parent's */
+        atomic_store(&runtime->generation, generation);
+    }
+    dibs__process_unlock();
+}
+
+/* Visitors may do this at the same time; one of their cores is used. False: no memory, thread or descriptor. */
+static bool make_core_of_child(struct dibs__visit *visit, dibs_runtime *runtime)
+{
+    struct dibs__core *made = NULL;
     struct dibs__error error;
 
-    dibs__registry_mutex_held(&registry_mutex);
-    if (atomic_load(&runtime->generation) == generation)
-        return DIBS_OK;
-    if (runtime->closed)
-        return DIBS_CLOSED;
-    if (make_core(runtime, &core, true, &error) != DIBS_OK)
-        return DIBS_NO_MEMORY;
-    for (unsigned i = 0; i < DIBS__VISITS; i++) /* those inside are the parent's threads */
-        atomic_store(&runtime->visits[i].inside, 0);
-    abandon(runtime);
-    runtime->core = core;
-    atomic_store(&runtime->untaken, 0); /* completions in queues are the parent's */
-    atomic_store(&runtime->generation, generation);
-    return DIBS_OK;
+    if (make_core(runtime, &made, true, &error) != DIBS_OK)
+        return false;
+    if (atomic_compare_exchange_strong(&runtime->core, &visit->core, made)) {
+        visit->core = made;
+        return true;
+    }
+    dibs__core_end(made, dibs__now(runtime->clock));
+    dibs__core_free(made);
+    return true;
 }
 
 dibs_status dibs__visit_begin(struct dibs__visit *visit, dibs_runtime *runtime, struct dibs__error *error)
 {
-    dibs_status status = DIBS_OK;
-
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &visit->cancel_state);
-    if (atomic_load(&runtime->generation) != dibs__fork_generation()) {
-        calls++; /* an exit in a signal handler must not lock the mutex again */
-        dibs__registry_mutex_lock(&registry_mutex);
-        status = revive(runtime);
-        dibs__registry_mutex_unlock(&registry_mutex);
-        calls--;
+    if (atomic_load(&runtime->generation) != dibs__fork_generation())
+        adopt(runtime);
+    if (!enter(visit, runtime)) {
+        pthread_setcancelstate(visit->cancel_state, NULL);
+        return dibs__error_set(error, DIBS_CLOSED, "the runtime is closed");
     }
-    if (status == DIBS_OK && !enter(visit, runtime))
-        status = DIBS_CLOSED;
-    if (status == DIBS_OK)
+    if (visit->core || make_core_of_child(visit, runtime))
         return DIBS_OK;
-    pthread_setcancelstate(visit->cancel_state, NULL);
-    return dibs__error_set(error, status, "%s",
-                           status == DIBS_CLOSED ? "the runtime is closed"
-                                                 : "no memory, thread or descriptor for the runtime after a fork");
+    dibs__visit_end(visit);
+    return dibs__error_set(error, DIBS_NO_MEMORY, "no memory, thread or descriptor for the runtime after a fork");
 }
 
 dibs_status dibs__visit_begin_if_open(struct dibs__visit *visit, dibs_runtime *runtime, struct dibs__error *error)
@@ -369,15 +355,17 @@ static dibs_status open_runtime(dibs_runtime **out, struct dibs__settings *setti
     runtime->clock = clock;
     runtime->serial = atomic_fetch_add(&last_serial, 1) + 1;
     atomic_init(&runtime->generation, dibs__fork_generation());
-    dibs_status status = make_core(runtime, &runtime->core, false, error);
+    struct dibs__core *core = NULL;
+    dibs_status status = make_core(runtime, &core, false, error);
+    atomic_init(&runtime->core, core);
     if (status == DIBS_OK) {
-        dibs__registry_mutex_lock(&registry_mutex);
+        dibs__process_lock();
         dibs_runtime **at = &runtimes;
         while (*at && (*at)->serial > runtime->serial) /* an open that began later may have ended before */
             at = &(*at)->next;
         runtime->next = *at;
         *at = runtime;
-        dibs__registry_mutex_unlock(&registry_mutex);
+        dibs__process_unlock();
         *out = runtime;
         return DIBS_OK;
     }
@@ -413,8 +401,8 @@ void dibs__runtime_shutdown(dibs_runtime *runtime)
     dibs__visit_end(&visit);
 }
 
-/* From now on no thread comes in. Returns the core for the caller to free; NULL: the core is the parent's. */
-static struct dibs__core *close_visits(dibs_runtime *runtime) DIBS__REQUIRES(dibs__registry_mutex)
+/* From now on no thread comes in. False: the core is the parent's, for the caller to leave alone. */
+static bool close_visits(dibs_runtime *runtime) DIBS__REQUIRES(dibs__process_mutex)
 {
     dibs_runtime **at = &runtimes;
     bool ours = atomic_load(&runtime->generation) == dibs__fork_generation();
@@ -429,16 +417,16 @@ static struct dibs__core *close_visits(dibs_runtime *runtime) DIBS__REQUIRES(dib
         abandon(runtime);
     for (unsigned i = 0; i < DIBS__VISITS; i++)
         atomic_fetch_or(&runtime->visits[i].inside, DIBS__VISITS_CLOSED);
-    return ours ? runtime->core : NULL;
+    return ours;
 }
 
 static void await_leaving(dibs_runtime *runtime)
 {
-    dibs__registry_mutex_lock(&registry_mutex);
+    dibs__process_lock();
     for (unsigned i = DIBS__VISITS; i-- > 0;)
         while (atomic_load(&runtime->visits[i].inside) != DIBS__VISITS_CLOSED)
-            dibs__mutex_wait(&registry_mutex, &all_gone);
-    dibs__registry_mutex_unlock(&registry_mutex);
+            dibs__process_wait(&all_gone);
+    dibs__process_unlock();
 }
 
 /* The end of both waits of dibs_close, as dibs.h says: for the calls that are inside, and for the store. */
@@ -450,14 +438,22 @@ static int64_t close_deadline(const dibs_runtime *runtime)
                           (int64_t)settings->connect_timeout_ms + settings->command_timeout_ms);
 }
 
-static void end_core(dibs_runtime *runtime, struct dibs__core *core, int64_t deadline)
+/* The core may be NULL before the last visitor has left, in a forked child where nobody has used the runtime. */
+static void end_core(dibs_runtime *runtime, int64_t deadline)
 {
-    dibs__askers_wake(core->cells, DIBS__ASKERS_CLOSING);
-    dibs__workers_wake(core->workers);
+    struct dibs__core *core = atomic_load(&runtime->core);
+
+    if (core) {
+        dibs__askers_wake(core->cells, DIBS__ASKERS_CLOSING);
+        dibs__workers_wake(core->workers);
+    }
     await_leaving(runtime);
-    dibs__core_end(core, deadline);
-    runtime->core = NULL;
-    dibs__core_free(core);
+    core = atomic_load(&runtime->core);
+    if (core) {
+        dibs__core_end(core, deadline);
+        atomic_store(&runtime->core, NULL);
+        dibs__core_free(core);
+    }
 }
 
 void dibs__runtime_close(dibs_runtime *runtime)
@@ -468,13 +464,13 @@ void dibs__runtime_close(dibs_runtime *runtime)
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
     calls++;
     atomic_store(&runtime->closing, true);
-    dibs__registry_mutex_lock(&registry_mutex);
+    dibs__process_lock();
     bool first = !runtime->closed;
-    struct dibs__core *core = first ? close_visits(runtime) : NULL;
-    dibs__registry_mutex_unlock(&registry_mutex);
+    bool ours = first && close_visits(runtime);
+    dibs__process_unlock();
     if (first) {
-        if (core)
-            end_core(runtime, core, deadline);
+        if (ours)
+            end_core(runtime, deadline);
         dibs__settings_free(&runtime->settings);
     }
     /* A thread may open and close runtimes for ever. Other threads keep their holds until they end. */

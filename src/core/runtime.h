@@ -11,10 +11,9 @@
 #ifndef DIBS_CORE_RUNTIME_H
 #define DIBS_CORE_RUNTIME_H
 
+#include "base/process.h"
 #include "core/core.h"
 #include "core/holds.h"
-
-DIBS__MUTEX_CLASS(dibs__registry_mutex); /* of the lists of runtimes (runtime.c) */
 
 #define DIBS__VISITS_CLOSED (1u << 31)
 
@@ -30,18 +29,18 @@ struct dibs__visits {
 #define DIBS__VISITS 4
 
 struct dibs_runtime {
-    struct dibs__visits visits[DIBS__VISITS];           /* have their own atomics */
-    uint64_t serial;                                    /* read-only; no other runtime of this process has it */
-    struct dibs__settings settings;                     /* read-only; its strings only within a visit, because
-                                                           dibs_close frees them */
-    const struct dibs__clock *clock;                    /* read-only */
-    atomic_bool closing;                                /* atomic; dibs_shutdown or dibs_close has begun */
-    bool closed DIBS__GUARDED_BY(dibs__registry_mutex); /* dibs_close has begun */
-    atomic_uint generation;       /* atomic; fork generation of the process that `core` belongs to */
-    struct dibs__core *core;      /* read-only within a visit. Written before generation,
-                                     and by dibs_close when no thread is inside */
+    struct dibs__visits visits[DIBS__VISITS];          /* have their own atomics */
+    uint64_t serial;                                   /* read-only; no other runtime of this process has it */
+    struct dibs__settings settings;                    /* read-only; its strings only within a visit, because
+                                                          dibs_close frees them */
+    const struct dibs__clock *clock;                   /* read-only */
+    atomic_bool closing;                               /* atomic; dibs_shutdown or dibs_close has begun */
+    bool closed DIBS__GUARDED_BY(dibs__process_mutex); /* dibs_close has begun */
+    atomic_uint generation; /* atomic; fork generation of the process that `core` belongs to, or will */
+    _Atomic(struct dibs__core *)
+        core; /* atomic; in a forked child NULL until the first visit; dibs_close frees it when no thread is inside */
     atomic_uint_fast64_t untaken; /* atomic; number of completions of its begun calls in queues */
-    struct dibs_runtime *next DIBS__GUARDED_BY(dibs__registry_mutex);
+    struct dibs_runtime *next DIBS__GUARDED_BY(dibs__process_mutex);
 };
 
 /* Takes over *settings, and empties it, also on failure. Returns a status of dibs_open; *error is filled on failure. */

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "base/fd.h"
+#include "base/process.h"
 #include "core/kept.h"
 
 static uint64_t read_counter(const atomic_uint_fast64_t *counter)

@@ -7,42 +7,17 @@
 #include <time.h>
 
 #include "base/glob.h"
-#include "base/once.h"
 
-static struct dibs__mutex named_mutex = DIBS__MUTEX_INITIALIZER;
-static struct dibs__space *named_spaces DIBS__GUARDED_BY(dibs__spaces_mutex);
-static struct dibs__once watching; /* registers the fork handlers */
+static struct dibs__space *named_spaces DIBS__GUARDED_BY(dibs__process_mutex);
 
 /* ------------------------------------------------------------------- spaces */
 
-static void before_fork(void) DIBS__ACQUIRES(dibs__spaces_mutex)
-{
-    dibs__spaces_mutex_lock(&named_mutex);
-}
-
-static void after_fork_in_parent(void) DIBS__RELEASES(dibs__spaces_mutex)
-{
-    dibs__spaces_mutex_unlock(&named_mutex);
-}
-
-static void after_fork_in_child(void) DIBS__RELEASES(dibs__spaces_mutex)
+static void forget_spaces(void) DIBS__REQUIRES(dibs__process_mutex)
 {
     named_spaces = NULL; /* their locks belong to threads of the parent */
-    dibs__once_was_done(&watching);
-    dibs__spaces_mutex_unlock(&named_mutex);
 }
 
-static bool watch_forks(void)
-{
-    return pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
-}
-
-bool dibs__store_watch_forks(void)
-{
-    return dibs__once(&watching, watch_forks);
-}
-
-static struct dibs__space *space_new(const char *name) DIBS__REQUIRES(dibs__spaces_mutex)
+static struct dibs__space *space_new(const char *name) DIBS__REQUIRES(dibs__process_mutex)
 {
     struct dibs__space *space = calloc(1, sizeof *space);
 
@@ -69,9 +44,9 @@ struct dibs__space *dibs__space_get(const char *name)
 {
     struct dibs__space *space = NULL;
 
-    if (!dibs__store_watch_forks())
+    if (!dibs__process_at_fork(forget_spaces))
         return NULL;
-    dibs__spaces_mutex_lock(&named_mutex);
+    dibs__process_lock();
     for (space = *name ? named_spaces : NULL; space && strcmp(space->name, name) != 0; space = space->next)
         continue;
     if (space) {
@@ -83,7 +58,7 @@ struct dibs__space *dibs__space_get(const char *name)
             named_spaces = space;
         }
     }
-    dibs__spaces_mutex_unlock(&named_mutex);
+    dibs__process_unlock();
     return space;
 }
 
@@ -109,7 +84,7 @@ static void space_free(struct dibs__space *space)
 
 void dibs__space_put(struct dibs__space *space)
 {
-    dibs__spaces_mutex_lock(&named_mutex);
+    dibs__process_lock();
     bool last = --space->references == 0;
     for (struct dibs__space **at = &named_spaces; last && *at; at = &(*at)->next) {
         if (*at == space) {
@@ -117,7 +92,7 @@ void dibs__space_put(struct dibs__space *space)
             break;
         }
     }
-    dibs__spaces_mutex_unlock(&named_mutex);
+    dibs__process_unlock();
     if (last)
         space_free(space);
 }

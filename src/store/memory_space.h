@@ -2,19 +2,17 @@
  * The state of a store in memory is a space: its locks, their owners and their queues. Each runtime
  * that opens mem: has a space of its own; all that open mem:NAME share the space of that name.
  *
- * Lock discipline: a space's `mutex` guards its locks and their queues; it is a leaf. `named_mutex`
- * guards the list of named spaces, and is never held together with a space's mutex. It is held
- * across a fork, so that the child finds the list whole.
+ * Lock discipline: a space's `mutex` guards its locks and their queues; it is a leaf. The list
+ * of named spaces is guarded by the mutex of the process, which is never held together with a space's.
  */
 #ifndef DIBS_STORE_MEMORY_SPACE_H
 #define DIBS_STORE_MEMORY_SPACE_H
 
 #include "base/list.h"
-#include "base/mutex.h"
+#include "base/process.h"
 #include "store/store.h"
 
 DIBS__MUTEX_CLASS(dibs__space_mutex);
-DIBS__MUTEX_CLASS(dibs__spaces_mutex);
 
 /* A runtime that uses a space. */
 struct dibs__space_user {
@@ -65,8 +63,8 @@ struct dibs__space {
     bool has_floor DIBS__GUARDED_BY(dibs__space_mutex);      /* whether it may grant: its fences are above the floor */
     uint64_t quorum DIBS__GUARDED_BY(dibs__space_mutex);     /* number of its quorum; 0: not known */
     uint32_t longest_ms DIBS__GUARDED_BY(dibs__space_mutex); /* of the leases that were announced */
-    struct dibs__space *next DIBS__GUARDED_BY(dibs__spaces_mutex);
-    unsigned references DIBS__GUARDED_BY(dibs__spaces_mutex);
+    struct dibs__space *next DIBS__GUARDED_BY(dibs__process_mutex);
+    unsigned references DIBS__GUARDED_BY(dibs__process_mutex);
     char *name; /* read-only; NULL: the space is private */
 };
 

@@ -677,13 +677,6 @@ struct dibs__store_config {
 };
 
 /*
- * Must be called before the first store is opened and before the caller's own pthread_atfork, under a mutex
- * that is held across forks. False: no memory; call it again. It is in memory_space.c, whose mutex all
- * runtimes share.
- */
-bool dibs__store_watch_forks(void);
-
-/*
  * Opens the store of config->url, or the quorum of config->urls. Nothing is connected, so that can't fail: `connect`
  * does that, or the first operation. A status of dibs_open; *out is NULL on failure.
  */

@@ -165,7 +165,13 @@ TEST_ON(an_end_other_than_exit_releases_nothing, fixture *f)
 #endif
 }
 
-static _Thread_local int strike_at; /* the call of the function below at which the signal comes, from now; 0: none */
+static _Thread_local int strike_at; /* the call of the functions below at which the signal comes, from now; 0: none */
+
+static void strike(void)
+{
+    if (strike_at > 0 && --strike_at == 0)
+        raise(SIGUSR1);
+}
 
 /* Stands in front of the C library's. The runtime calls it while it makes itself anew, outside of the allocator. */
 int pthread_condattr_setclock(pthread_condattr_t *attributes, clockid_t clock)
@@ -174,9 +180,19 @@ int pthread_condattr_setclock(pthread_condattr_t *attributes, clockid_t clock)
 
     if (!real)
         *(void **)&real = dlsym(RTLD_NEXT, "pthread_condattr_setclock");
-    if (strike_at > 0 && --strike_at == 0)
-        raise(SIGUSR1);
+    strike();
     return real(attributes, clock);
+}
+
+/* The library calls it with its list of descriptors locked. */
+int pipe2(int ends[2], int flags)
+{
+    static __typeof__(pipe2) *real;
+
+    if (!real)
+        *(void **)&real = dlsym(RTLD_NEXT, "pipe2");
+    strike();
+    return real(ends, flags);
 }
 
 static void leave(int number)
@@ -228,6 +244,23 @@ TEST_ON(a_forked_child_may_exit_from_a_signal_in_its_first_call, fixture *f)
     }
     assert_int_equal(status, NOT_STRUCK);
     assert_true(struck > 0);
+}
+
+TEST_ON(a_process_may_exit_from_a_signal_while_a_descriptor_is_opened, fixture *f)
+{
+    fixture_open(f, LONG_LEASE_MS);
+    pid_t pid = fork();
+    if (pid == 0) {
+        dibs_queue *queue;
+        is_child = true;
+        signal(SIGUSR1, leave);
+        if (dibs_queue_new(&queue) == DIBS_OK) {
+            strike_at = 1;
+            (void)dibs_queue_fd(queue);
+        }
+        _exit(NOT_STRUCK);
+    }
+    assert_int_equal(child_wait(pid), 0);
 }
 
 /* The store does not answer: the process ends nevertheless, though the command timeout is a second. */

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/process.h"
 #include "base/random.h"
 #include "base/thread.h"
 #include "base/wake.h"

@@ -17,92 +17,124 @@
  * may be locked for ever.
  */
 #if !defined(TEST_UNDER_TSAN) && !defined(TEST_UNDER_ASAN)
-/*
- * In a child the first use of a runtime restarts it, with the list of runtimes locked. A fork by another thread at that
- * moment locks all of the library's lists: in the same order, or both threads stop for ever.
- *
- * The opener of the store is the place to stand between the two. Handlers
- * before a fork run the last registered first. The one that the opener
- * registers comes after that of the descriptors and of the runtimes and before
- * that of the store in memory, so when it runs the list of that one is locked,
- * unless the library has another order. (This must be the first runtime of the
- * program.) How long to wait for it is bounded: in another order it may not run.
- */
+/* In a child the first use of a runtime makes a core. The opener of the store is the place to stand meanwhile. */
 static struct {
-    atomic_bool in_child, begun, between, opening;
+    atomic_bool in_child, may_open;
+    atomic_uint opening; /* number of threads that stand there */
+    atomic_uint tried;   /* number of threads that stay alive until both have tried */
 } crossing;
-
-static void fork_begins(void)
-{
-    atomic_store(&crossing.begun, true);
-}
-
-static void fork_is_half_way(void)
-{
-    atomic_store(&crossing.between, true);
-}
 
 static bool is_set(void *flag)
 {
     return atomic_load((atomic_bool *)flag);
 }
 
-static dibs_status open_between(struct dibs__store **out, const struct dibs__store_config *config,
-                                struct dibs__error *error)
+static bool one_opens(void *unused)
+{
+    (void)unused;
+    return atomic_load(&crossing.opening) == 1;
+}
+
+static bool two_open(void *unused)
+{
+    (void)unused;
+    return atomic_load(&crossing.opening) == 2;
+}
+
+static bool two_have_tried(void *unused)
+{
+    (void)unused;
+    return atomic_load(&crossing.tried) == 2;
+}
+
+static dibs_status open_on_demand(struct dibs__store **out, const struct dibs__store_config *config,
+                                  struct dibs__error *error)
 {
     if (atomic_load(&crossing.in_child)) {
-        atomic_store(&crossing.opening, true);
-        wait_until(is_set, &crossing.begun, LIMIT_MS);
-        wait_until(is_set, &crossing.between, 1000);
-    } else {
-        pthread_atfork(fork_is_half_way, NULL, NULL);
+        atomic_fetch_add(&crossing.opening, 1);
+        wait_until(is_set, &crossing.may_open, LIMIT_MS);
     }
     return dibs__store_open(out, config, error);
 }
 
-static void *fork_while_it_opens(void *arg)
+static void *try_lock(void *rt)
 {
-    wait_until(is_set, &crossing.opening, LIMIT_MS);
+    return (void *)(intptr_t)dibs_trylock(rt, "a");
+}
+
+/* The lock of a thread that ends would be released. */
+static void *try_lock_with_another(void *rt)
+{
+    void *status = try_lock(rt);
+
+    atomic_fetch_add(&crossing.tried, 1);
+    wait_until(two_have_tried, NULL, LIMIT_MS);
+    return status;
+}
+
+static int fork_while_one_opens(dibs_runtime *rt)
+{
+    pthread_t user;
+    void *status;
+
+    pthread_create(&user, NULL, try_lock, rt);
+    wait_until(one_opens, NULL, LIMIT_MS);
     pid_t pid = fork();
-    if (pid == 0)
-        _exit(0);
-    return (void *)(intptr_t)(pid > 0 && child_wait(pid) == 0);
+    if (pid == 0) {
+        atomic_store(&crossing.may_open, true);
+        _exit(dibs_trylock(rt, "a") == DIBS_OK ? 0 : 1);
+    }
+    bool good = child_wait_for(pid, LIMIT_MS) == 0;
+    atomic_store(&crossing.may_open, true);
+    pthread_join(user, &status);
+    return good && (dibs_status)(intptr_t)status == DIBS_OK ? 0 : 2;
 }
 
-static int revive_and_fork(dibs_runtime *rt)
+static int open_at_the_same_time(dibs_runtime *rt)
 {
-    pthread_t forker;
-    void *good;
+    pthread_t users[2];
+    void *statuses[2];
 
-    alarm(30); /* two threads that wait for each other would wait for ever */
-    atomic_store(&crossing.in_child, true);
-    pthread_create(&forker, NULL, fork_while_it_opens, NULL);
-    if (dibs_trylock(rt, "a") != DIBS_OK)
-        return 2;
-    pthread_join(forker, &good);
-    return good ? 0 : 3;
+    for (int i = 0; i < 2; i++)
+        pthread_create(&users[i], NULL, try_lock_with_another, rt);
+    wait_until(two_open, NULL, LIMIT_MS);
+    atomic_store(&crossing.may_open, true);
+    for (int i = 0; i < 2; i++)
+        pthread_join(users[i], &statuses[i]);
+    dibs_close(rt);
+    intptr_t first = (intptr_t)statuses[0], second = (intptr_t)statuses[1];
+    return (first == DIBS_OK) + (second == DIBS_OK) == 1 && first + second == DIBS_OK + DIBS_BUSY ? 0 : 3;
 }
 
-TEST_WITH(a_fork_may_come_while_a_child_revives_its_runtime, NULL, NULL, void *none)
+static void use_in_a_child(int (*use)(dibs_runtime *rt))
 {
     struct dibs__error error;
-    struct dibs__settings settings = {.lease_ms = LEASE, .command_timeout_ms = 1000, .open_store = open_between};
+    struct dibs__settings settings = {.lease_ms = LEASE, .command_timeout_ms = 1000, .open_store = open_on_demand};
     dibs_runtime *rt;
 
     assert_true(dibs__settings_add_url(&settings, "mem:", 4));
     settings.key_prefix = strdup("");
     settings.label = strdup("x");
     assert_status(DIBS_OK, dibs__runtime_open(&rt, &settings, &dibs__system_clock, &error));
-    pthread_atfork(fork_begins, NULL, NULL);
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        atomic_store(&crossing.begun, false);
-        atomic_store(&crossing.between, false);
-        _exit(revive_and_fork(rt));
+        alarm(60); /* two threads that wait for each other would wait for ever */
+        atomic_store(&crossing.in_child, true);
+        _exit(use(rt));
     }
     assert_int_equal(child_wait(pid), 0);
     dibs_close(rt);
+}
+
+TEST_WITH(a_fork_may_come_while_a_child_makes_its_core, NULL, NULL, void *none)
+{
+    use_in_a_child(fork_while_one_opens);
+}
+
+TEST_WITH(threads_of_a_child_that_come_first_together_use_one_core, NULL, NULL, void *none)
+{
+    use_in_a_child(open_at_the_same_time);
 }
 
 /* In the child, nothing is held, the store is a new one, and the same handle works and can be closed. */
