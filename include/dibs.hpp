@@ -819,6 +819,9 @@ class shared_mutex {
     }
 
   private:
+    friend class guard;
+    friend class shared_guard;
+
     mutex alone_, shared_; /* of one name */
 };
 
@@ -901,6 +904,8 @@ class semaphore {
     }
 
   private:
+    friend class guard;
+
     static dibs_lock_options limited(std::uint32_t permits, const dibs_lock_options &options)
     {
         dibs_lock_options all = detail::with_flags(options, options.flags | DIBS_SHARED);
@@ -918,7 +923,8 @@ class semaphore {
 
 /*
  * Holds a mutex for a scope, as std::lock_guard does, and can tell whether the lock was
- * kept: end the scope with release().
+ * kept: end the scope with release(). In the same way it holds a shared_mutex alone, or a
+ * permit of a semaphore; shared_guard shares a shared_mutex.
  *
  * A guard belongs to the thread that made it, cannot be copied or moved, and must not
  * outlive its mutex.
@@ -931,8 +937,24 @@ class guard {
         m.lock();
     }
 
+    explicit guard(shared_mutex &m) : guard(m.alone_)
+    {
+    }
+
+    explicit guard(semaphore &s) : guard(s.permit_)
+    {
+    }
+
     /* Takes over one hold of the calling thread, such as one of try_lock_for(). */
     guard(mutex &m, std::adopt_lock_t) noexcept : mutex_(&m)
+    {
+    }
+
+    guard(shared_mutex &m, std::adopt_lock_t) noexcept : mutex_(&m.alone_)
+    {
+    }
+
+    guard(semaphore &s, std::adopt_lock_t) noexcept : mutex_(&s.permit_)
     {
     }
 
@@ -993,6 +1015,18 @@ class guard {
     mutex *mutex_; /* nullptr after release() */
 };
 
+/* Shares a shared_mutex for a scope; otherwise as guard. */
+class shared_guard : public guard {
+  public:
+    explicit shared_guard(shared_mutex &m) : guard(m.shared_)
+    {
+    }
+
+    shared_guard(shared_mutex &m, std::adopt_lock_t) noexcept : guard(m.shared_, std::adopt_lock)
+    {
+    }
+};
+
 /* ------------------------------------------------------- several locks at once */
 
 /*
@@ -1048,20 +1082,55 @@ class lock_all {
     template <class Names>
     lock_all(const runtime &rt, Names &&names, const dibs_lock_options &options = {}) : rt_(rt.get())
     {
-        for (const auto &name : names)
-            names_.push_back(detail::checked_name(name));
-        for (const std::string &name : names_)
-            pointers_.push_back(name.c_str());
-        detail::expect_ok(dibs_lock_names(rt_, pointers_.data(), pointers_.size(), DIBS_WAIT_FOREVER, &options));
+        set(names);
+        detail::expect_ok(acquire(DIBS_WAIT_FOREVER, options));
+    }
+
+    /* One try: owns_lock() tells whether all were free. Throws what else dibs_lock_names returns. */
+    template <class Names, class Try, std::enable_if_t<std::is_same_v<Try, std::try_to_lock_t>, bool> = true>
+    lock_all(const runtime &rt, Names &&names, Try, const dibs_lock_options &options = {}) : rt_(rt.get())
+    {
+        set(names);
+        own_if_granted(acquire(0, options));
+    }
+
+    /* The same, but waits for at most that time. */
+    template <class Names, class Rep, class Period>
+    lock_all(const runtime &rt, Names &&names, const std::chrono::duration<Rep, Period> &time,
+             const dibs_lock_options &options = {})
+        : rt_(rt.get())
+    {
+        set(names);
+        own_if_granted(acquire(detail::wait_ms(time), options));
     }
 
     lock_all(const lock_all &) = delete;
     lock_all &operator=(const lock_all &) = delete;
 
-    /* Unlocks, unless release() did, and reports nothing. */
+    /* Unlocks what is held, and reports nothing. */
     ~lock_all()
     {
         static_cast<void>(dibs_unlock_names(rt_, pointers_.data(), pointers_.size()));
+    }
+
+    /* Whether the locks were granted, and release() was not called. */
+    bool owns_lock() const noexcept
+    {
+        return owns_;
+    }
+
+    explicit operator bool() const noexcept
+    {
+        return owns_;
+    }
+
+    /* Throws errc::lost if the lease of one has ended, and errc::not_held if none is held. No I/O: see dibs_check. */
+    void check() const
+    {
+        if (!owns_)
+            detail::fail(errc::not_held, "the locks were not granted, or were released before");
+        for (const char *name : pointers_)
+            detail::expect_ok(dibs_check(rt_, name));
     }
 
     /*
@@ -1073,13 +1142,39 @@ class lock_all {
     {
         const std::vector<const char *> held = std::exchange(pointers_, {});
 
+        owns_ = false;
         detail::expect_ok(dibs_unlock_names(rt_, held.data(), held.size()));
     }
 
   private:
+    template <class Names> void set(Names &names)
+    {
+        for (const auto &name : names)
+            names_.push_back(detail::checked_name(name));
+        for (const std::string &name : names_)
+            pointers_.push_back(name.c_str());
+    }
+
+    dibs_status acquire(std::int64_t wait, const dibs_lock_options &options) noexcept
+    {
+        const dibs_status status = dibs_lock_names(rt_, pointers_.data(), pointers_.size(), wait, &options);
+
+        owns_ = status == DIBS_OK;
+        return status;
+    }
+
+    void own_if_granted(dibs_status status)
+    {
+        if (status != DIBS_BUSY && status != DIBS_TIMEOUT)
+            detail::expect_ok(status);
+        if (!owns_)
+            pointers_.clear();
+    }
+
     dibs_runtime *const rt_;
+    bool owns_ = false;
     std::vector<std::string> names_;
-    std::vector<const char *> pointers_; /* to names_; empty after release() */
+    std::vector<const char *> pointers_; /* to names_; empty while nothing is held */
 };
 
 } // namespace dibs

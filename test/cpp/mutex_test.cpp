@@ -493,7 +493,37 @@ void a_range_is_locked_at_once(dibs::runtime &rt)
     CHECK(b.hold().count == 2);
     CHECK(rt.force_unlock("range:a"));
     CHECK_THROWS(dibs::errc::lost, again.release());
+    CHECK_THROWS(dibs::errc::not_held, again.check());
     CHECK(b.hold().count == 1);
+}
+
+void a_range_is_not_waited_for_without_end(dibs::runtime &rt)
+{
+    const std::vector<std::string> names = {"tried:a", "tried:b"};
+    dibs::mutex a(rt, "tried:a"), b(rt, "tried:b");
+
+    {
+        const dibs::lock_all both(rt, names, std::try_to_lock);
+        CHECK(both && both.owns_lock() && a.hold().count == 1);
+        both.check();
+        in_another_thread([&] {
+            dibs::lock_all tried(rt, names, std::try_to_lock);
+            const dibs::lock_all waited(rt, names, 20ms, {});
+            CHECK(!tried && !waited.owns_lock());
+            CHECK_THROWS(dibs::errc::not_held, tried.check());
+            tried.release(); /* does nothing */
+        });
+    }
+    in_another_thread([&] {
+        const dibs::lock_all both(rt, names, 10s);
+        CHECK(both.owns_lock());
+    });
+    std::lock_guard held(b);
+    CHECK(!dibs::lock_all(rt, names, 10s, {0, DIBS_NO_REENTRY, 0}));
+    CHECK(!dibs::lock_all(rt, names, std::try_to_lock, {0, DIBS_NO_REENTRY, 0}));
+    CHECK_THROWS(dibs::errc::invalid, dibs::lock_all(rt, names, std::try_to_lock, {0, 1u << 31, 0}));
+    const dibs::lock_all with_defaults(rt, names, {});
+    CHECK(with_defaults.owns_lock());
 }
 
 } // namespace
@@ -514,6 +544,7 @@ int main(int argc, char **argv)
         equal_names_are_locked_in_one_order();
         several_are_locked_or_none(rt);
         a_range_is_locked_at_once(rt);
+        a_range_is_not_waited_for_without_end(rt);
         a_range_that_changes_as_it_is_walked_through_is_locked(rt);
         guards_of_c(rt);
     }

@@ -53,6 +53,35 @@ void readers_are_together_and_a_writer_is_alone(dibs::runtime &rt)
     CHECK_THROWS(dibs::errc::not_held, m.check());
 }
 
+void guards_tell_of_a_loss(dibs::runtime &rt)
+{
+    dibs::shared_mutex m(rt, "shared:guard");
+    dibs::semaphore permits(rt, "permit:guard", 1);
+
+    {
+        dibs::guard writer(m);
+        CHECK(!writer.hold().shared && !can_read(m));
+        dibs::guard permit(permits);
+        CHECK(permit.hold().shared && !elsewhere([&] { return permits.try_acquire(); }));
+        permit.release();
+        CHECK(elsewhere([&] { return permits.try_acquire_for(10s); }));
+    }
+    CHECK(permits.try_acquire_for(10s) && m.try_lock());
+    {
+        dibs::guard permit(permits, std::adopt_lock), writer(m, std::adopt_lock);
+        CHECK(rt.force_unlock("permit:guard"));
+        CHECK_THROWS(dibs::errc::lost, permit.release());
+        writer.release();
+    }
+    dibs::shared_guard reader(m);
+    CHECK(reader.hold().shared && can_read(m) && !can_write(m));
+    reader.release();
+    CHECK(can_write(m) && m.try_lock_shared());
+    dibs::shared_guard adopted(m, std::adopt_lock);
+    CHECK(rt.force_unlock("shared:guard"));
+    CHECK_THROWS(dibs::errc::lost, adopted.release());
+}
+
 void waits_have_an_end(dibs::runtime &rt)
 {
     dibs::shared_mutex m(rt, "shared:waits");
@@ -106,6 +135,7 @@ int main(int argc, char **argv)
     {
         dibs::runtime rt(configuration().label("shared_test"));
         readers_are_together_and_a_writer_is_alone(rt);
+        guards_tell_of_a_loss(rt);
         waits_have_an_end(rt);
         no_more_than_the_permits(rt);
     }
