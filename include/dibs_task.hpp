@@ -105,10 +105,14 @@ struct inbox {
 
     ~inbox()
     {
+        dibs_task_free(bell);
         dibs_queue_free(queue);
     }
 
-    /* The number by which a completion finds the lock again: a number that nobody has any more is none of ours. */
+    /*
+     * The number by which a completion finds the lock again: a number that nobody has any more is none of ours. Throws
+     * what dibs_task_new returns, with the first lock.
+     */
     void add(const std::shared_ptr<begun_lock> &what);
     void remove(std::uintptr_t number) noexcept;
 
@@ -116,8 +120,12 @@ struct inbox {
     void push_refused(std::shared_ptr<begun_lock> what) noexcept;
     std::shared_ptr<begun_lock> pop_refused() noexcept;
 
+    /* Wakes whoever waits for the queue, by a completion that is none of ours; for lack of memory, nobody. */
+    void ring() noexcept; /* requires mutex */
+
     dibs_queue *const queue;
     std::mutex mutex;
+    dibs_task *bell = nullptr; /* guarded by mutex; made with the first lock, because a closing runtime makes no task */
     std::uintptr_t last_number = 0;                                        /* guarded by mutex */
     std::unordered_map<std::uintptr_t, std::shared_ptr<begun_lock>> begun; /* guarded by mutex */
     std::shared_ptr<begun_lock> refused; /* guarded by mutex; a list: the next dispatch tells these of `refusal` */
@@ -221,6 +229,8 @@ inline void inbox::add(const std::shared_ptr<begun_lock> &what)
 {
     const std::lock_guard held(mutex);
 
+    if (!bell)
+        expect_ok(dibs_task_new(what->by->rt, &bell));
     do {
         last_number++;
     } while (last_number == 0 || begun.count(last_number) != 0);
@@ -257,6 +267,13 @@ inline std::shared_ptr<begun_lock> inbox::pop_refused() noexcept
     if (!refused)
         last_refused = nullptr;
     return out;
+}
+
+/* A call for no name completes at once, and is no unlock; but a closing runtime begins nothing except unlocks. */
+inline void inbox::ring() noexcept
+{
+    if (dibs_lock_names_begin(bell, nullptr, 0, 0, nullptr, queue, nullptr) == DIBS_CLOSED)
+        static_cast<void>(dibs_unlock_begin(bell, "nothing", queue, nullptr));
 }
 
 inline void owner::push(const std::shared_ptr<begun_lock> &what) noexcept
@@ -420,17 +437,6 @@ inline void owner::cancel() noexcept
     dibs_task_cancel(task);
 }
 
-/* Wakes whoever waits for the queue, by the completion of a call that is none of ours; for lack of memory, nobody. */
-inline void announce(dibs_runtime *runtime, dibs_queue *queue) noexcept
-{
-    dibs_task *task;
-
-    if (dibs_task_new(runtime, &task) != DIBS_OK)
-        return;
-    static_cast<void>(dibs_unlock_begin(task, "nothing", queue, nullptr));
-    dibs_task_free(task);
-}
-
 inline void owner::refuse(std::shared_ptr<begun_lock> what, dibs_status status, const char *why) noexcept
 {
     inbox &in = *what->in;
@@ -440,7 +446,7 @@ inline void owner::refuse(std::shared_ptr<begun_lock> what, dibs_status status, 
         return; /* what the inbox had would keep the inbox */
     what->refusal = status;
     std::snprintf(what->why, sizeof what->why, "%s", why);
-    announce(what->by->rt, in.queue);
+    in.ring();
     in.push_refused(std::move(what));
 }
 

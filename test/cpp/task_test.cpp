@@ -564,6 +564,24 @@ void what_is_refused_wakes_its_own_queue(dibs::runtime &rt)
     CHECK(refused.status == DIBS_INVALID);
 }
 
+/* Who waits for a queue is woken without an unlock that the program did not call. */
+void what_is_refused_is_no_unlock(dibs::runtime &rt)
+{
+    dibs::queue queue;
+    told first, refused;
+    const std::uint64_t before = rt.stats().not_held;
+
+    {
+        dibs::task task(rt);
+        task.begin_lock(queue, "no unlock", first.function());
+        task.begin_lock(queue, "never begun", refused.function());
+    }
+    while (refused.times == 0)
+        queue.dispatch(dibs::forever);
+    CHECK(refused.status == DIBS_CANCELLED);
+    CHECK(rt.stats().not_held == before);
+}
+
 void tasks_move(dibs::runtime &rt)
 {
     dibs::queue queue;
@@ -596,6 +614,25 @@ void a_runtime_closes()
     CHECK_THROWS(dibs::errc::closed, dibs::task none(rt));
     rt.close();
     CHECK_THROWS(dibs::errc::closed, task.begin_lock(queue, "closes", to.function()));
+}
+
+/* Nothing can be begun any more, but the other queue is woken. */
+void what_is_refused_at_the_end_wakes_its_own_queue()
+{
+    dibs::runtime rt(configuration());
+    dibs::queue queue, other;
+    dibs::task holder(rt), task(rt);
+    told held, first, refused;
+
+    CHECK(lock_now(queue, holder, "ends", held));
+    task.begin_lock(queue, "ends", first.function());
+    task.begin_lock(other, "in another", refused.function());
+    rt.shutdown();
+    CHECK(dispatches_until(queue, [&] { return first.times == 1; }) && first.status == DIBS_CLOSED);
+    pollfd readable = {other.fd(), POLLIN, 0};
+    CHECK(poll(&readable, 1, 10000) == 1);
+    other.dispatch();
+    CHECK(refused.times == 1 && refused.status == DIBS_CLOSED);
 }
 
 /* Tasks on one name, driven by threads that dispatch; each takes many turns. */
@@ -859,6 +896,7 @@ int main(int argc, char **argv)
         a_function_dispatches(rt);
         a_task_ends_inside_its_scope(rt);
         what_is_refused_wakes_its_own_queue(rt);
+        what_is_refused_is_no_unlock(rt);
         tasks_move(rt);
         many_tasks_and_threads(rt);
 #if defined(__cpp_lib_coroutine)
@@ -871,5 +909,6 @@ int main(int argc, char **argv)
 #endif
     }
     a_runtime_closes();
+    what_is_refused_at_the_end_wakes_its_own_queue();
     return failures ? 1 : 0;
 }
