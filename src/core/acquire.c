@@ -361,6 +361,14 @@ void dibs__acquire_hold(const struct dibs__acquire *acquire, struct dibs__holds 
     dibs__holds_add(holds, acquire->lease, acquire->acquired_at);
 }
 
+void dibs__acquire_count(struct dibs__core *core, dibs_status status)
+{
+    if (status == DIBS_BUSY)
+        dibs__count(&core->stats.busy);
+    else if (status == DIBS_TIMEOUT)
+        dibs__count(&core->stats.timed_out);
+}
+
 /* The acquire has nothing to give up, or has just given it up. */
 static enum dibs__acquire_state ended(struct dibs__acquire *acquire, dibs_status status)
 {
@@ -372,10 +380,8 @@ static enum dibs__acquire_state ended(struct dibs__acquire *acquire, dibs_status
     dibs__outage_set(&acquire->waiter.outage, NULL);
     if (acquire->waited)
         dibs__metrics_wait(acquire->group, -1);
-    if (status == DIBS_BUSY && !is_waited_for)
-        dibs__count(&acquire->core->stats.busy);
-    else if (status == DIBS_TIMEOUT)
-        dibs__count(&acquire->core->stats.timed_out);
+    if (!acquire->counts_end && !(status == DIBS_BUSY && is_waited_for))
+        dibs__acquire_count(acquire->core, status);
     DIBS__PROBE(acquire__end, acquire->name, status);
     return DIBS__ACQUIRE_ENDED;
 }

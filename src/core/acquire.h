@@ -68,6 +68,7 @@ struct dibs__acquire {
     bool recalled;    /* the last answer was DIBS__WHY_KEPT */
     bool never_rests; /* one try that must not rest (several.h) */
     bool probes;      /* one try on behalf of a call that will wait: a taken lock is not counted as busy */
+    bool counts_end;  /* the driver counts how the call ends (dibs__acquire_count), because a cancel may come first */
     struct dibs__backoff recall; /* pauses between the asks of one try while it waits for the answer to a recall */
     enum dibs__learned learned;  /* why the acquire fails */
     dibs_status status;          /* how the acquire ended; valid in ENDED */
@@ -97,6 +98,9 @@ void dibs__acquire_init(struct dibs__acquire *acquire, struct dibs__core *core, 
                         const struct dibs__wish *wish, struct dibs__wait_event *wait_event, struct dibs__error *error);
 
 void dibs__acquire_start(struct dibs__acquire *acquire);
+
+/* Counts a call that ends with that status among those that were busy or have timed out, if it was or has. */
+void dibs__acquire_count(struct dibs__core *core, dibs_status status);
 
 /*
  * To be called again and again, and when something may have changed. RESTS: in WAITS or RESTS, until *until at most.

@@ -149,6 +149,8 @@ static void fail_call(struct dibs__wanting *wanting, const struct dibs__error *e
 
     if (error->status == DIBS_CANCELLED)
         dibs__count(&wanting->core->stats.cancelled);
+    else if (!wanting->several)
+        dibs__acquire_count(wanting->core, error->status);
     if (wanting->caller.error) {
         *wanting->caller.error = *error;
         tell_caller(&wanting->caller, error->status);
@@ -450,6 +452,7 @@ struct dibs__wanting *dibs__wanting_new(dibs_task *task, struct dibs__visit *vis
     wanting->wait_event.tell = tell_wait_event;
     if (wish)
         dibs__acquire_init(&wanting->acquire, visit->core, wanting->name, name_size, wish, &wanting->wait_event, NULL);
+    wanting->acquire.counts_end = true;
     atomic_init(&wanting->references, 2);
     if (!dibs__workers_add(visit->core->workers, &wanting->job)) {
         free(wanting);

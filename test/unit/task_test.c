@@ -289,6 +289,43 @@ TEST_WITH(a_cancel_ends_a_tasks_wait_at_once, stage_setup, stage_teardown, stage
     }
 }
 
+/* A cancel in the midst of a call: the clock cancels the task when its calling thread looks at it for the nth time. */
+static _Thread_local dibs_task *cancelled_by_clock;
+static _Thread_local int looks_before_cancel;
+
+static int64_t now_and_cancel(const struct dibs__clock *clock)
+{
+    if (cancelled_by_clock && looks_before_cancel-- == 0)
+        dibs_task_cancel(cancelled_by_clock);
+    return moved_clock_now((const struct moved_clock *)clock);
+}
+
+TEST_WITH(a_cancelled_try_is_not_counted_as_busy, stage_setup, stage_teardown, stage *s)
+{
+    bool was_busy = false;
+
+    s->clock.clock.now = now_and_cancel;
+    s->url = "mem:tasks";
+    dibs_runtime *holder = stage_open_another(s, LEASE);
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(holder, "a"));
+    for (int looks = 0; !was_busy; looks++) {
+        dibs_stats before = stats_of(s->rt);
+        dibs_task *task = task_of_runtime(s->rt);
+        assert_status(DIBS_OK, dibs_task_enter(task));
+        looks_before_cancel = looks;
+        cancelled_by_clock = task;
+        dibs_status status = dibs_trylock(s->rt, "a");
+        cancelled_by_clock = NULL;
+        was_busy = status == DIBS_BUSY;
+        assert_true(was_busy || status == DIBS_CANCELLED);
+        assert_int_equal(stats_of(s->rt).busy - before.busy, was_busy);
+        assert_int_equal(stats_of(s->rt).cancelled - before.cancelled, !was_busy);
+        dibs_task_free(task);
+    }
+    dibs_close(holder);
+}
+
 /* A waiter of this process behind a cancelled one still gets the lock. */
 TEST_WITH(a_cancelled_tasks_rivals_go_on_waiting, stage_setup, stage_teardown, stage *s)
 {
