@@ -779,8 +779,8 @@ class task {
      *
      * Throws what dibs_lock_begin returns, but for DIBS_BUSY because of another begun call of
      * this task: the acquire then waits until that one's completion was dispatched and its
-     * function has returned, and if it can't be begun then, a dispatch of q tells the function of
-     * that. errc::busy: a thread is in the task.
+     * function has returned, or has called begin_lock itself; and if it can't be begun then, a
+     * dispatch of q tells the function of that. errc::busy: a thread is in the task.
      */
     template <class Function>
     void begin_lock(queue &q, std::string_view name, Function function, detail::real_ms wait = forever,
