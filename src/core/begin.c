@@ -32,8 +32,11 @@ static dibs_status end_beginning(struct beginning *call, dibs_status status)
         if (dibs__task_complete(call->task))
             dibs__runtime_give_up(call->task->runtime, &call->task->holds);
     }
-    if (call->visit.core)
+    if (call->visit.core) {
+        if (status == DIBS_OK)
+            dibs__count(&call->visit.core->stats.begun);
         dibs__visit_end(&call->visit);
+    }
     dibs__losses_free(call->losses);
     return status;
 }
@@ -49,8 +52,6 @@ static dibs_status begin_call(struct beginning *call, dibs_done_kind kind, dibs_
     *call = (struct beginning){.task = task, .losses = dibs__losses_take_back(task)};
     call->done = dibs__done_new(kind, queue, task, arg, NULL);
     status = call->done ? dibs__visit_begin(&call->visit, task->runtime, error) : no_memory(error);
-    if (status == DIBS_OK)
-        dibs__count(&call->visit.core->stats.begun);
     return status == DIBS_OK || (status == DIBS_CLOSED && kind == DIBS_DONE_UNLOCK) ? DIBS_OK
                                                                                     : end_beginning(call, status);
 }

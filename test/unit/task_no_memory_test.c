@@ -33,7 +33,8 @@ struct run {
     dibs_runtime *rt;
     long fail_at;
     bool failed; /* one allocation failed */
-    int line;    /* which expectation did not hold; 0: all did */
+    uint64_t begun;
+    int line; /* which expectation did not hold; 0: all did */
 };
 
 #define WANT(condition)                                                                                                \
@@ -52,6 +53,7 @@ static dibs_status end_of(struct run *run, dibs_status begun, dibs_queue *q, con
         WANT(dibs_queue_take(q, &c, 1, 0) == 0);
         return begun;
     }
+    run->begun++;
     WANT(dibs_queue_take(q, &c, 1, LIMIT_MS) == 1);
     WANT(c.task == task && is_good(c.status) && (c.detail[0] == '\0') == (c.status == DIBS_OK));
     return c.status;
@@ -96,6 +98,7 @@ static void run_once(void *arg)
     WANT(is_good(made) && (made == DIBS_OK) == (q != NULL));
     if (task && q)
         use(run, task, q);
+    WANT(stats_of(run->rt).begun == run->begun);
     run->failed = atomic_load(&fail_at) <= 0;
     atomic_store(&fail_at, 0);
     fails_here = false;
