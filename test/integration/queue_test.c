@@ -21,6 +21,17 @@ static answer requeue(server *s, const char *token, const char *next, const char
     return result;
 }
 
+/* One try to share the lock. */
+static answer ask_to_share(server *s, const char *token)
+{
+    redisReply *reply = server_command(s, "EVAL %s 3 " KEYS " %s 1 " LEASE " %s 0",
+                                       dibs__scripts[DIBS__SCRIPT_acquire_shared].text, token, "");
+    answer result = read_answer(reply);
+
+    freeReplyObject(reply);
+    return result;
+}
+
 /* ---------------------------------------------------------- what is expected */
 
 static void expect_fresh_lease(server *s)
@@ -155,6 +166,23 @@ TEST(a_waiter_that_does_not_listen_is_passed_over)
     assert_int_equal(queue_size(c.s, "x"), 0);
     wait_event_close(elsewhere);
     clear_scene(&c);
+}
+
+/* Its connection may have broken a moment ago. No release grants it the lock now, so nothing is lost if it stays. */
+TEST_ON(a_waiter_that_does_not_listen_keeps_its_place_while_others_share_the_lock, fixture *f)
+{
+    server *s = f->server;
+
+    assert_int_equal(ask_to_share(s, "dibs:r~0").code, 1);
+    assert_int_equal(ask(s, "dibs:w", "1", "dibs:1").listeners, 0);
+    expect_taken(ask_to_share(s, "dibs:s~0"));
+    assert_int_equal(queue_size(s, "x"), 1);
+    redisContext *wait_event = wait_event_open(s, "dibs:1", false);
+    assert_int_equal(release(s, "dibs:r~0"), 1);
+    expect_owner(s, "dibs:w");
+    expect_told(wait_event, "1", fence(s), "dibs:w");
+    wait_event_close(wait_event);
+    server_do(s, "DEL " KEYS);
 }
 
 /* ---------------------------------------------------------- sharded channels */

@@ -1,8 +1,9 @@
 -- Inserted where K is free or about to be: grants K to the first live waiter in the queue, and tells it, unless that
 -- is `me`, the token that is asking now (nil: nobody is). If that waiter wants to share K (its token ends in ~LIMIT),
 -- the next one is served as well, up to one that wants K alone, or would be one more than its limit allows (rule 59).
--- Also inserted where K is shared: then more may be let in. A waiter without a subscriber, or whose last ask is older
--- than half of its lease, is taken out (rules 3 and 9).
+-- Also inserted where K is shared: then more may be let in. A waiter whose last ask is older than half of its lease is
+-- taken out, and so is one without a subscriber that would be granted K now (rules 3 and 9). One that must wait anyway
+-- keeps its place: its connection may have broken a moment ago.
 -- Afterwards `owner` is the new owner, dibs:shared if K is shared, or false: nobody was granted K, perhaps because the
 -- account may not publish or set a key: then nobody is told either, and the waiter asks again. Also sets `fence_text`, `my_fence` and `granted_ms`, and counts the subscribers of
 -- `channel` on the way.
@@ -34,22 +35,26 @@ while count > 0 and not is_served and budget > 0 do
   local number, lease, seen, size, kind, at = string.match(waiter, '^(%d+) (%d+) (%d+) (%d+)([ ?])()')
   if number then
     local inbox, token = string.sub(waiter, at, at + size - 1), string.sub(waiter, at + size)
-    local publish = 'PUBLISH'
+    local publish, at_most = 'PUBLISH', string.find(token, '~', 1, true)
+    at_most = at_most and string.match(token, '~(%d+)$')
+    local must_wait = owner and not (at_most and sharers and (at_most == '0' or sharers < tonumber(at_most)))
     if token == me then
       is_served = true
     elseif token ~= leaving and now - seen < lease * 500 and not (owner and sharers and
       call('ZADD', S, 'XX', 'INCR', 0, '+' .. token)) then
-      local reply = channel and redis.pcall('PUBSUB', 'NUMSUB', inbox, channel) or redis.pcall('PUBSUB', 'NUMSUB', inbox)
-      is_served, listeners = (reply[2] or 0) > 0, channel and (reply[4] or -1)
+      is_served = must_wait
+      if not must_wait then
+        local reply = channel and redis.pcall('PUBSUB', 'NUMSUB', inbox, channel) or
+          redis.pcall('PUBSUB', 'NUMSUB', inbox)
+        is_served, listeners = (reply[2] or 0) > 0, channel and (reply[4] or -1)
+      end
       if not is_served and string.byte(inbox, -1) == 125 then
         is_served, publish = (redis.pcall('PUBSUB', 'SHARDNUMSUB', inbox)[2] or 0) > 0, 'SPUBLISH'
       end
       has_no_listener = not is_served
     end
-    local is_hint, at_most = kind == '?' and token ~= me, string.find(token, '~', 1, true)
-    at_most = at_most and string.match(token, '~(%d+)$')
-    if is_served and (is_hint and me or owner and not (at_most and sharers and
-      (at_most == '0' or sharers < tonumber(at_most)))) then
+    local is_hint = kind == '?' and token ~= me
+    if is_served and (is_hint and me or must_wait) then
       head_limit = at_most
       break
     end
