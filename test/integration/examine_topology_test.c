@@ -246,6 +246,11 @@ TEST(examine_notices_one_server_under_two_names)
     snprintf(by_name, sizeof by_name, "redis://localhost:%d", one->port);
     assert_status(DIBS_INVALID, dibs_open(&rt, &(dibs_config){.urls = urls, .url_count = 3}));
     assert_string_equal(dibs_last_error(), "urls[0] and urls[2] are the same master");
+    assert_false(master_knows(one) || master_knows(other)); /* else they would be masters of a quorum of two */
+    urls[2] = test_server(server_start(NULL))->url;
+    assert_status(DIBS_OK, open_in_time(&rt, &(dibs_config){.urls = urls, .url_count = 3}));
+    assert_status(DIBS_OK, dibs_lock(rt, "a"));
+    dibs_close(rt);
 }
 
 /* Nobody is at the last URL when the quorum is opened; then a master has that port, too. */

@@ -415,6 +415,24 @@ TEST(two_names_of_one_master_are_refused)
     assert_string_equal(error.detail, "urls[0] and urls[2] are the same master");
 }
 
+/* Else the masters would belong to a quorum that nobody has, and the right URLs would be refused. */
+TEST(two_names_of_one_master_begin_no_new_quorum)
+{
+    atomic_store(&setting.q.voting.announced_ms, 0);
+    atomic_store(&setting.q.number, 0);
+    for (size_t i = 0; i < MEMBERS; i++)
+        lose(i);
+    voters[2].vote.process = voters[0].vote.process;
+    int64_t began = the_time;
+    assert_status(DIBS_INVALID, announce(5000, 3));
+    assert_string_equal(error.detail, "urls[0] and urls[2] are the same master");
+    assert_true(the_time < began + MS(1000));
+    look();
+    for (size_t i = 0; i < MEMBERS; i++)
+        for (size_t vote = 0; vote < voters[i].vote_count; vote++)
+            assert_int_equal(voters[i].votes[vote].what, DIBS__VOTE_LOOKS);
+}
+
 #if CAN_FAIL
 TEST(without_memory_nobody_is_looked_at)
 {

@@ -136,6 +136,15 @@ static size_t first_twin(const struct dibs__look *look, size_t i)
     return first;
 }
 
+bool dibs__look_has_twins(const struct dibs__quorum *q, const struct dibs__look *look)
+{
+    bool has = false;
+
+    for (size_t i = 0; i < q->count; i++)
+        has = has || first_twin(look, i) < i;
+    return has;
+}
+
 void dibs__look_set_aside(const struct dibs__quorum *q, struct dibs__look *look, uint64_t number)
 {
     for (size_t i = 0; i < q->count; i++) {
@@ -212,12 +221,13 @@ static bool is_disputed(const struct dibs__quorum *q, const struct dibs__look *l
 
 /*
  * If one master knows of a quorum, then the others lost their data, perhaps one after the other, or it belongs
- * to another quorum. Once the quorum has begun, a master that does not answer may know, too.
+ * to another quorum. Once the quorum has begun, a master that does not answer may know, too. URLs of which two lead
+ * to one server are refused, so they begin none: its masters would be lost to the quorum that was meant.
  */
 bool dibs__look_is_new_quorum(const struct dibs__quorum *q, const struct dibs__look *look)
 {
     return dibs__set_count(look->unknown) >= q->majority && dibs__look_members(look) == 0 && !is_disputed(q, look) &&
-           (!has_begun(q) || dibs__look_is_whole(q, look));
+           (has_begun(q) ? dibs__look_is_whole(q, look) : !dibs__look_has_twins(q, look));
 }
 
 /* The masters that said in an earlier look that they do not know whether they may vote. */

@@ -114,6 +114,9 @@ bool dibs__look_plan(struct dibs__quorum *q, const struct dibs__look *look, size
 /* The admission of a master to a new quorum. */
 struct dibs__vote dibs__look_admission(const struct dibs__quorum *q, const struct dibs__look *look, size_t i);
 
+/* Whether two of the URLs are known to lead to the same server. */
+bool dibs__look_has_twins(const struct dibs__quorum *q, const struct dibs__look *look);
+
 /* DIBS_OK: no two of the URLs are known to lead to the same server. */
 dibs_status dibs__look_check_twins(const struct dibs__quorum *q, const struct dibs__look *look,
                                    struct dibs__error *error);

@@ -181,9 +181,9 @@ static bool look_and_admit(struct dibs__quorum *q, struct dibs__look *look, stru
 }
 
 /*
- * Looks again and again until the leases are announced, or no majority answers. Returns how many masters
- * answered, and fills `error` from the last look; if the deadline cut that one short, and it therefore tells
- * less, from the one before.
+ * Looks again and again until the leases are announced, no majority answers, or two of the URLs lead to one
+ * server. Returns how many masters answered, and fills `error` from the last look; if the deadline cut that one
+ * short, and it therefore tells less, from the one before.
  */
 static unsigned look_until_announced(struct dibs__quorum *q, struct dibs__look *look, struct dibs__error *error)
 {
@@ -198,7 +198,8 @@ static unsigned look_until_announced(struct dibs__quorum *q, struct dibs__look *
             answered = replied;
             *error = its;
         }
-        if (announced || replied < q->majority || !dibs__quorum_pause(q, &backoff, PAUSE_LAST_MS, look->deadline))
+        if (announced || replied < q->majority || dibs__look_has_twins(q, look) ||
+            !dibs__quorum_pause(q, &backoff, PAUSE_LAST_MS, look->deadline))
             return answered;
     }
 }
