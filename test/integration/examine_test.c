@@ -240,6 +240,8 @@ TEST_ON(examine_reports_what_a_restart_forgets, fixture *f)
     expect(f->rt, "persistence", WARN, "when the system likes");
     server_do(f->server, "CONFIG SET appendfsync always");
     expect(f->rt, "persistence", OK, "before each answer");
+    server_do(f->server, "CONFIG SET no-appendfsync-on-rewrite yes");
+    expect(f->rt, "persistence", WARN, "but not while the server rewrites it");
     keep_nothing(f->server);
 }
 

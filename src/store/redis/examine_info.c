@@ -156,7 +156,7 @@ static void tell_eviction(struct dibs__examining *e)
 
 /* What CONFIG GET tells; "" if it does not. */
 struct disk {
-    char fsync[WORD_MAX], save[WORD_MAX];
+    char fsync[WORD_MAX], save[WORD_MAX], pauses[WORD_MAX]; /* pauses: no-appendfsync-on-rewrite */
     bool save_known;
 };
 
@@ -178,7 +178,12 @@ static void tell_log(struct dibs__examining *e, const struct disk *disk)
     static const char of_member[] = "Set appendfsync always; or appendonly no and save \"\", so that the master which "
                                     "forgets knows that it did.";
 
-    if (strcmp(disk->fsync, "always") == 0)
+    if (strcmp(disk->fsync, "always") == 0 && strcmp(disk->pauses, "yes") == 0)
+        DIBS__SAY(e, "persistence", DIBS_VERDICT_WARN, "Set no-appendfsync-on-rewrite no.",
+                  "The append-only file is written to the disk before each answer (appendfsync always), but not while "
+                  "the server rewrites it or makes a snapshot (no-appendfsync-on-rewrite yes): when the machine fails "
+                  "then, the server forgets the last grants.");
+    else if (strcmp(disk->fsync, "always") == 0)
         DIBS__SAY(e, "persistence", DIBS_VERDICT_OK, "",
                   "The append-only file is written to the disk before each answer (appendfsync always).");
     else if (durable && strcmp(disk->fsync, "no") == 0)
@@ -290,10 +295,12 @@ static void tell_replicas(struct dibs__examining *e)
 
 bool dibs__examine_info(struct dibs__examining *e)
 {
-    enum { INFO, FSYNC, SAVE, QUESTIONS };
-    static const char *const words[QUESTIONS][4] = {
-        {"INFO"}, {"CONFIG", "GET", "appendfsync"}, {"CONFIG", "GET", "save"}};
-    static const char *const *const commands[QUESTIONS] = {words[INFO], words[FSYNC], words[SAVE]};
+    enum { INFO, FSYNC, SAVE, PAUSES, QUESTIONS };
+    static const char *const words[QUESTIONS][4] = {{"INFO"},
+                                                    {"CONFIG", "GET", "appendfsync"},
+                                                    {"CONFIG", "GET", "save"},
+                                                    {"CONFIG", "GET", "no-appendfsync-on-rewrite"}};
+    static const char *const *const commands[QUESTIONS] = {words[INFO], words[FSYNC], words[SAVE], words[PAUSES]};
     redisReply *replies[QUESTIONS];
     struct disk disk;
 
@@ -303,6 +310,7 @@ bool dibs__examine_info(struct dibs__examining *e)
     e->no_info = dibs__reply_is_error(replies[INFO], "NOPERM") ? "the account may not use INFO"
                                                                : "the server does not answer INFO";
     read_config(replies[FSYNC], disk.fsync, sizeof disk.fsync);
+    read_config(replies[PAUSES], disk.pauses, sizeof disk.pauses);
     disk.save_known = read_config(replies[SAVE], disk.save, sizeof disk.save);
     tell_version(e);
     tell_role(e);
