@@ -270,6 +270,28 @@ TEST_WITH(examine_compares_replicas_with_min_replicas, NULL, NULL, void *none)
     expect(careful, "replicas", OK, "A grant counts once min_replicas (1)");
 }
 
+/* Without CONFIG GET, INFO still tells that one replica at least is wanted. */
+TEST_WITH(examine_reports_a_server_that_lacks_the_replicas_it_wants, NULL, NULL, void *none)
+{
+    server *master = test_server(server_start(&(server_options){.tcp = true, .config = "repl-diskless-sync-delay 0"}));
+    server *replica = test_server(server_start(NULL));
+    dibs_runtime *rt = test_runtime(open_url(master->url, NULL));
+
+    server_do(master, "CONFIG SET min-replicas-to-write 1");
+    expect(rt, "replicas", BAD, "in step: 0. The server wants more (min-replicas-to-write), so it refuses locks");
+    server_do(master, "ACL SETUSER default -config|get");
+    expect(rt, "replicas", BAD, "in step: 0. The server wants more");
+    server_do(master, "ACL SETUSER default +@all");
+    server_do(replica, "REPLICAOF 127.0.0.1 %d", master->port);
+    assert_true(wait_until(has_replica, master, LIMIT_MS));
+    expect(rt, "replicas", WARN, "a failover forgets");
+    server_do(replica, "CONFIG SET min-replicas-to-write 1"); /* which concerns a master alone */
+    expect(test_runtime(open_url(replica->url, NULL)), "replicas", OK, "no replicas");
+    server_do(master, "CONFIG SET min-replicas-to-write 2");
+    expect(rt, "replicas", BAD, "in step: 1. The server wants more");
+    assert_status(DIBS_STORE_ERROR, dibs_trylock(rt, "a"));
+}
+
 /* ----------------------------------------------------------- clock, round trip, told */
 
 TEST_ON(examine_reports_a_clock_that_differs, fixture *f)

@@ -261,11 +261,30 @@ static void tell_without_replicas(struct dibs__examining *e)
                   "There are no replicas, so there is no failover that could forget locks.");
 }
 
-static void tell_replicas(struct dibs__examining *e)
+/*
+ * Whether the server itself refuses to write for lack of replicas. INFO tells how many are near it only where
+ * min-replicas-to-write is set. least: what CONFIG GET tells of that; 0: nothing, so it is 1 at least.
+ */
+static bool tell_lack_of_replicas(struct dibs__examining *e, int64_t least)
+{
+    int64_t near_it;
+
+    if (!info_is(e, "role", "master") || !info_number(e, "min_slaves_good_slaves", &near_it) ||
+        near_it >= (least > 0 ? least : 1))
+        return false;
+    DIBS__SAY(e, "replicas", DIBS_VERDICT_BAD, "Start the replicas that are missing, or lower min-replicas-to-write.",
+              "Replicas in step: %" PRId64 ". The server wants more (min-replicas-to-write), so it refuses locks.",
+              near_it);
+    return true;
+}
+
+static void tell_replicas(struct dibs__examining *e, int64_t least)
 {
     uint32_t wanted = e->store->config.min_replicas;
     int64_t count;
 
+    if (tell_lack_of_replicas(e, least))
+        return;
     if (!info_number(e, "connected_slaves", &count))
         say_unknown(e, "replicas", "How many replicas the server has");
     else if (wanted > 0 && count < wanted)
@@ -295,14 +314,17 @@ static void tell_replicas(struct dibs__examining *e)
 
 bool dibs__examine_info(struct dibs__examining *e)
 {
-    enum { INFO, FSYNC, SAVE, PAUSES, QUESTIONS };
+    enum { INFO, FSYNC, SAVE, PAUSES, REPLICAS, QUESTIONS };
     static const char *const words[QUESTIONS][4] = {{"INFO"},
                                                     {"CONFIG", "GET", "appendfsync"},
                                                     {"CONFIG", "GET", "save"},
-                                                    {"CONFIG", "GET", "no-appendfsync-on-rewrite"}};
-    static const char *const *const commands[QUESTIONS] = {words[INFO], words[FSYNC], words[SAVE], words[PAUSES]};
+                                                    {"CONFIG", "GET", "no-appendfsync-on-rewrite"},
+                                                    {"CONFIG", "GET", "min-replicas-to-write"}};
+    static const char *const *const commands[QUESTIONS] = {words[INFO], words[FSYNC], words[SAVE], words[PAUSES],
+                                                           words[REPLICAS]};
     redisReply *replies[QUESTIONS];
     struct disk disk;
+    char least[NUMBER_MAX];
 
     if (!dibs__examining_ask(e, commands, QUESTIONS, replies))
         return false;
@@ -311,12 +333,13 @@ bool dibs__examine_info(struct dibs__examining *e)
                                                                : "the server does not answer INFO";
     read_config(replies[FSYNC], disk.fsync, sizeof disk.fsync);
     read_config(replies[PAUSES], disk.pauses, sizeof disk.pauses);
+    read_config(replies[REPLICAS], least, sizeof least);
     disk.save_known = read_config(replies[SAVE], disk.save, sizeof disk.save);
     tell_version(e);
     tell_role(e);
     tell_eviction(e);
     tell_persistence(e, &disk);
-    tell_replicas(e);
+    tell_replicas(e, strtoll(least, NULL, 10));
     e->info = NULL;
     dibs__inquiry_free(replies, QUESTIONS);
     return true;
