@@ -450,6 +450,23 @@ TEST_ON(a_server_that_runs_no_script_is_bad, fixture *f)
     }
 }
 
+/* The pattern of ACL SETUSER is a glob, and the key_prefix is none. */
+TEST_ON(what_a_finding_advises_gives_the_right_to_any_prefix, fixture *f)
+{
+    dibs_config config = {.key_prefix = "app[1]*?\\:"};
+    dibs_runtime *rt;
+    char url[300];
+
+    set_account(f->server, "+@all ~dibs:* &*");
+    snprintf(url, sizeof url, "unix://locks:pw@%s", f->server->socket_path);
+    assert_status(DIBS_OK, open_status(url, &config, &rt));
+    server_do(f->server, findings_expect(findings_of(rt), "rights", BAD, "may not use")->remedy);
+    expect(rt, "rights", OK, "may use all");
+    assert_status(DIBS_OK, dibs_trylock(rt, "a"));
+    assert_status(DIBS_OK, dibs_unlock(rt, "a"));
+    dibs_close(rt);
+}
+
 /* A key_prefix and the path of a socket may have any bytes: what a finding shows of them can't drive a terminal. */
 TEST_ON(findings_are_lines_whatever_they_name, fixture *f)
 {
@@ -462,7 +479,7 @@ TEST_ON(findings_are_lines_whatever_they_name, fixture *f)
     snprintf(url, sizeof url, "unix://locks:pw@%s%%0A%%1B[2J", f->server->socket_path);
     assert_status(DIBS_OK, open_status(url, &(dibs_config){.key_prefix = "p\n\x1b[2J\xc2\x9b\xff:"}, &rt));
     const struct finding *found = findings_expect(findings_of(rt), "rights", BAD, "may not use");
-    assert_string_equal(found->remedy, "ACL SETUSER locks ~p??[2J???:*");
+    assert_string_equal(found->remedy, "ACL SETUSER locks ~p??\\[2J???:*");
     assert_that(strstr(found->server, ".sock??[2J"), "%s", found->server);
     dibs_close(rt);
     unlink(path);

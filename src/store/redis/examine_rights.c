@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/glob.h"
 #include "base/random.h"
 #include "redis/reply.h"
 #include "store/redis/examine_parts.h"
@@ -206,14 +207,15 @@ static void tell_pattern(struct dibs__examining *e, struct meaning *meaning, con
     bool of_channel = trial->when >= ON_CLUSTER || !strcmp(trial->words[0], "PUBLISH");
     enum pattern at = of_channel ? (trial->words[1] == CHANNEL ? OUR_CHANNELS : CHANGES_PATTERN)
                                  : (trial->words[1] == LOCK ? LOCK_KEYS : OTHER_KEYS);
-    char prefix[DIBS__PREFIX_MAX + 4];
+    const char *prefix = e->store->config.key_prefix;
+    char keys[2 * DIBS__PREFIX_MAX + 3] = "~"; /* a glob, as the pattern of ACL SETUSER is one */
 
     if (meaning->told[at])
         return;
     meaning->told[at] = true;
-    snprintf(prefix, sizeof prefix, "~%s*", e->store->config.key_prefix);
+    strcpy(keys + 1 + dibs__glob_escape(keys + 1, prefix, strlen(prefix)), "*");
     tell_missing(e, patterns[at].name, patterns[at].lost, patterns[at].verdict,
-                 patterns[at].rule ? patterns[at].rule : prefix);
+                 patterns[at].rule ? patterns[at].rule : keys);
 }
 
 static bool is_unknown(const redisReply *reply)
