@@ -121,24 +121,38 @@ static void doubt_master(void *context)
 
 /* ------------------------------------------------------- what each of them says */
 
-static dibs_status ask_one(struct dibs__endpoint *endpoint, const char *name, int64_t until, char host[DIBS__HOST_MAX],
-                           unsigned *port, struct dibs__error *error)
+/* Fills in what the sentinel says: its master, and its id. */
+static dibs_status ask_one(struct dibs__sentinel_host *host, const char *name, int64_t until, struct dibs__error *error)
 {
-    const char *const words[] = {"SENTINEL", "GET-MASTER-ADDR-BY-NAME", name, NULL}, *const *command = words;
+    const char *const asks_master[] = {"SENTINEL", "GET-MASTER-ADDR-BY-NAME", name, NULL},
+                      *const asks_id[] = {"SENTINEL", "MYID", NULL}, *const *const commands[] = {asks_master, asks_id};
+    struct dibs__endpoint *endpoint = &host->endpoint;
     struct dibs__link *link = dibs__inquiry_open(endpoint, DIBS__LINK_SENTINEL, until, error);
-    redisReply *reply;
+    redisReply *replies[2];
 
     if (!link)
         return error->status;
-    dibs_status status = dibs__inquiry_ask(link, &command, 1, &reply, until, error);
+    dibs_status status = dibs__inquiry_ask(link, commands, 2, replies, until, error);
     dibs__link_free(link);
     if (status != DIBS_OK)
         return status;
-    status = dibs__sentinel_read_master(reply, endpoint->url.shown, host, port, error);
-    freeReplyObject(reply);
-    if (status == DIBS_OK && !host[0])
+    status = dibs__sentinel_read_master(replies[0], endpoint->url.shown, host->master, &host->port, error);
+    dibs__sentinel_take_id(host, replies[1]);
+    dibs__inquiry_free(replies, 2);
+    if (status == DIBS_OK && !host->master[0])
         status = dibs__error_set(error, DIBS_UNAVAILABLE, "%s does not know that name", endpoint->url.shown);
     return status;
+}
+
+/* Whether a sentinel before it on the list is the same one: that of the URL, as the others name it. */
+static bool is_second_name(const struct dibs__sentinel_hosts *hosts, size_t at)
+{
+    const char *id = hosts->hosts[at]->id;
+
+    for (size_t i = 0; i < at && id[0]; i++)
+        if (strcmp(hosts->hosts[i]->id, id) == 0)
+            return true;
+    return false;
 }
 
 dibs_status dibs__sentinel_survey(struct dibs__sentinel *sentinel, int64_t deadline, dibs__sentinel_told_fn *told,
@@ -157,13 +171,12 @@ dibs_status dibs__sentinel_survey(struct dibs__sentinel *sentinel, int64_t deadl
     if (!copied)
         return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for the sentinels");
     for (size_t i = 0; i < hosts.count; i++) {
-        struct dibs__endpoint *endpoint = &hosts.hosts[i]->endpoint;
+        struct dibs__sentinel_host *host = hosts.hosts[i];
         struct dibs__error why = {DIBS_OK, ""};
-        char host[DIBS__HOST_MAX] = "";
-        unsigned port = 0;
         int64_t now = dibs__now(sentinel->master->clock);
-        ask_one(endpoint, name, now + (deadline - now) / (int64_t)(hosts.count - i), host, &port, &why);
-        told(context, endpoint->url.shown, host, port, &why);
+        ask_one(host, name, now + (deadline - now) / (int64_t)(hosts.count - i), &why);
+        if (!is_second_name(&hosts, i))
+            told(context, host->endpoint.url.shown, host->master, host->port, &why);
     }
     dibs__sentinel_hosts_free(&hosts);
     return DIBS_OK;

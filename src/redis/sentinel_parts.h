@@ -186,4 +186,7 @@ dibs_status dibs__sentinel_listen(struct dibs__sentinel *sentinel, struct dibs__
 dibs_status dibs__sentinel_read_master(const redisReply *reply, const char *shown, char host[DIBS__HOST_MAX],
                                        unsigned *port, struct dibs__error *error);
 
+/* Takes the answer to SENTINEL MYID. If a sentinel is known by two names, both have the same id. */
+void dibs__sentinel_take_id(struct dibs__sentinel_host *host, const redisReply *reply);
+
 #endif

@@ -134,8 +134,7 @@ static void take_others(struct dibs__sentinel *sentinel, struct dibs__sentinel_h
     }
 }
 
-/* If a sentinel is known by two names, both have the same id. */
-static void take_id(struct dibs__sentinel_host *host, const redisReply *reply)
+void dibs__sentinel_take_id(struct dibs__sentinel_host *host, const redisReply *reply)
 {
     if (reply->type == REDIS_REPLY_STRING && reply->len == DIBS__RUN_ID)
         memcpy(host->id, reply->str, DIBS__RUN_ID + 1);
@@ -179,7 +178,7 @@ static dibs_status take(struct dibs__sentinel *sentinel, struct dibs__sentinel_h
         take_others(sentinel, host, reply);
         return DIBS_OK;
     case DIBS__ASKS_ID:
-        take_id(host, reply);
+        dibs__sentinel_take_id(host, reply);
         return DIBS_OK;
     case DIBS__ASKS_SUBSCRIBE:
     case DIBS__ASKS_NOTHING:

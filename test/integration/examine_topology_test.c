@@ -66,10 +66,16 @@ TEST(examine_warns_of_a_single_sentinel)
     server *master = test_server(server_start(&(server_options){.tcp = true}));
     server *sentinel = sentinel_start(master);
     dibs_runtime *rt = open_url(sentinel->url, NULL);
+    char url[100];
 
     const findings *found = findings_of(rt);
     findings_expect(found, "sentinels", WARN, "There is 1 sentinel:");
     findings_expect(found, "replicas", WARN, "no replica");
+    dibs_close(rt);
+    snprintf(url, sizeof url, "redis-sentinel://localhost:%d,127.0.0.1:%d/" SENTINEL_MASTER, sentinel->port,
+             sentinel->port);
+    rt = open_url(url, NULL);
+    findings_expect(findings_of(rt), "sentinels", WARN, "There is 1 sentinel:"); /* it has two names */
     dibs_close(rt);
     server_stop(sentinel);
 }
