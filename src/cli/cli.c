@@ -58,8 +58,23 @@ int cli_usage_error(const char *format, ...)
     return CLI_USAGE;
 }
 
-/* The option or variable that sets the field of dibs_config with that name of size bytes. NULL: no such field. */
-static const char *known_as(const char *word, size_t size)
+#define KNOWN_MAX 32
+
+/* What the user calls an element of an array, such as urls[0], a word of size bytes. NULL: it is none. */
+static const char *known_element(char out[KNOWN_MAX], const char *word, size_t size)
+{
+    if (size > 5 && memcmp(word, "urls[", 5) == 0) {
+        snprintf(out, KNOWN_MAX, "URL %lu", strtoul(word + 5, NULL, 10) + 1);
+        return out;
+    }
+    return size > 6 && memcmp(word, "names[", 6) == 0 ? "a NAME" : NULL;
+}
+
+/*
+ * The option or variable that sets the field or flag of the library with that name of size bytes; out: room for it.
+ * NULL: no such field.
+ */
+static const char *known_as(char out[KNOWN_MAX], const char *word, size_t size)
 {
     static const char *const names[][2] = {
         {"urls", "--url or --url-file"},
@@ -70,22 +85,26 @@ static const char *known_as(const char *word, size_t size)
         {"tls_server_name", "--tls-name"},
         {"sentinel_user", "$DIBS_SENTINEL_USER"},
         {"sentinel_password", "$DIBS_SENTINEL_PASSWORD"},
+        {"limit", "--slots"},
+        {"DIBS_FAIR", "--fair"},
+        {"min_replicas", "--min-replicas"},
+        {"durable", "--durable"},
     };
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strlen(names[i][0]) == size && memcmp(word, names[i][0], size) == 0)
             return names[i][1];
-    return NULL;
+    return known_element(out, word, size);
 }
 
-/* Prints text, with the names of fields of dibs_config replaced by what the user knows. */
+/* Prints text, with the names of the library's fields and flags replaced by what the user knows. */
 static void say_invalid(const char *text)
 {
-    char line[1024] = "";
+    char line[1024] = "", room[KNOWN_MAX];
 
     for (size_t used = 0; *text && used < sizeof line - 1; used = strlen(line)) {
         size_t size = strcspn(text, " :,"), whole = size + strspn(text + size, " :,");
-        const char *known = known_as(text, size);
+        const char *known = known_as(room, text, size);
         snprintf(line + used, sizeof line - used, "%s%.*s", known ? known : "", (int)(known ? whole - size : whole),
                  known ? text + size : text);
         text += whole;

@@ -452,6 +452,20 @@ def options_that_tell_how_to_reach_the_store():
     expect_status(dibs(URL, "list", DIBS_SENTINEL_PASSWORD="secret"), OK)
 
 
+def what_the_library_refuses_is_told_in_the_words_of_the_command():
+    quorum = looking.topology.Quorum()
+    first = quorum.servers[0].url
+    for url, options, begin in (
+        (quorum.url, ["--slots", "2"], b"dibs: --slots is 2: "), (quorum.url, ["--fair"], b"dibs: --fair: "),
+        ("mem:", ["--min-replicas", "1"], b"dibs: --min-replicas: "), ("mem:", ["--durable"], b"dibs: --durable: "),
+        (f"{first} {first} {quorum.servers[1].url}", [], b"dibs: URL 1 and URL 2 are the same master"),
+        (f"{first} {quorum.servers[1].url} foo://x", [], b"dibs: URL 3: "),
+        ("mem:", ["--prefix", "di", "--also", "bs:x"], b"dibs: a NAME makes a key that begins with"),
+    ):
+        result = expect_status(dibs(url, "run", "-n", *options, "a", "true"), USAGE)
+        expect(result.err.startswith(begin), result)
+
+
 def the_url_option_goes_before_the_environment():
     fresh("a")
     expect_status(dibs(NOWHERE, "status", "--url", URL, "a"), OK)
@@ -548,7 +562,7 @@ if __name__ == "__main__":
         break_takes_the_lock_away, break_takes_a_shared_lock_from_the_last_sharer, break_takes_only_from_the_token_that_is_meant, break_takes_from_foreign_clients,
         watch_takes_keys_that_come_together, real_owners_and_waiters, break_asks_first, break_refuses_where_there_is_nobody_to_ask, break_leaves_a_new_owner_alone,
         what_is_wrong_usage, what_is_wrong_with_an_option_is_said, no_message_tells_a_secret_of_the_command_line, a_store_that_cannot_be_reached, what_one_may_not_do_is_no_answer, other_prefixes_are_other_locks,
-        options_that_tell_how_to_reach_the_store, the_url_option_goes_before_the_environment, each_command_has_a_help, what_cannot_be_written_is_a_failure,
+        options_that_tell_how_to_reach_the_store, what_the_library_refuses_is_told_in_the_words_of_the_command, the_url_option_goes_before_the_environment, each_command_has_a_help, what_cannot_be_written_is_a_failure,
         a_closed_standard_output_is_a_failure_where_something_is_written,
         status_and_list_on_each_topology,
     )
