@@ -87,6 +87,20 @@ def an_interrupted_one_leaves_nothing():
             looking.topology.await_true(lambda: is_interrupted(number, seconds), "an interruption")
 
 
+def a_signal_that_comes_twice_in_a_row_leaves_nothing():
+    for milliseconds in 20 * (0, 0.3, 1):
+        words = [looking.DIBS, "bench", "-v", "-s", "60", "--json"]
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=looking.environment(server.url), text=True)
+        expect("measuring" in process.stderr.readline())
+        time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(milliseconds / 1000)
+        process.send_signal(signal.SIGTERM)
+        text = process.communicate(timeout=20)[0]
+        expect(process.returncode == -signal.SIGTERM and '"interrupted":true' in text, milliseconds, process.returncode, text)
+        expect(left() == [], milliseconds, left())
+
+
 def a_store_that_fails_meanwhile():
     own = looking.topology.Server()
     process = subprocess.Popen([looking.DIBS, "bench", "-s", "60"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=looking.environment(own.url))
@@ -103,4 +117,4 @@ def each_topology():
 
 
 if __name__ == "__main__":
-    looking.main(figures_as_json, what_was_not_measured_is_null, figures_as_text, an_interrupted_one_leaves_nothing, a_store_that_fails_meanwhile, each_topology)
+    looking.main(figures_as_json, what_was_not_measured_is_null, figures_as_text, an_interrupted_one_leaves_nothing, a_signal_that_comes_twice_in_a_row_leaves_nothing, a_store_that_fails_meanwhile, each_topology)
