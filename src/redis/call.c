@@ -8,46 +8,64 @@
 #include "base/text.h"
 #include "redis/reply.h"
 
+#define BEFORE_MOST 3 /* commands that go right before a call */
+
 /* The command of a call, while it is sent. */
 struct script_command {
     struct dibs__command command;
     const char *words[4];
+    const char *load[4]; /* SCRIPT LOAD of its script */
+    struct dibs__command before[BEFORE_MOST];
     char key_count[DIBS__DIGITS + 1];
     char *text; /* made for this command; NULL: none was */
 };
 
-/*
- * What goes right before a call, in this order. A server writes to its clients in reverse of the order in which it
- * first had something for each. Behind a PING, the client of this link comes first in that order, and so is written to
- * last. The others apply only to the one command behind them.
- */
-static const struct dibs__command before_call[] = {
-    {.words = (const char *[]){"PING", NULL}},
-    {.words = (const char *[]){"ASKING", NULL}},
-    {.words = (const char *[]){"CLIENT", "CACHING", "NO", NULL}},
-};
+static const struct dibs__command ping = {.words = (const char *const[]){"PING", NULL}};
+static const struct dibs__command asking = {.words = (const char *const[]){"ASKING", NULL}};
+static const struct dibs__command untracked = {.words = (const char *const[]){"CLIENT", "CACHING", "NO", NULL}};
 
 /*
- * The first two words are EVALSHA and the id or, if the server is not known to have the script, EVAL and the text.
- * False: no memory. In either case free(out->text) must follow.
+ * Adds what goes right before the call, in this order. A server writes to its clients in reverse of the order in which
+ * it first had something for each. Behind a PING, the client of this link comes first in that order, and so is written
+ * to last. What comes behind the PING applies only to the one command behind it.
+ */
+static void add_before(struct script_command *out, const struct dibs__call *call, bool loads)
+{
+    struct dibs__command *next = out->before;
+
+    if (loads)
+        *next++ = (struct dibs__command){.words = out->load};
+    if (call->tells_first)
+        *next++ = ping;
+    if (call->asking || call->untracked)
+        *next++ = call->asking ? asking : untracked;
+    out->command.before = out->before;
+    out->command.before_count = (unsigned)(next - out->before);
+}
+
+/*
+ * The first two words are EVALSHA and the id or, if the server is not known to have the script, EVAL and the text. If
+ * the account may not use EVAL, the text goes before, by SCRIPT LOAD. False: no memory. In either case free(out->text)
+ * must follow.
  */
 static bool make_command(struct script_command *out, const struct dibs__call *call, const struct dibs__link_view *view)
 {
     const struct dibs__script_text *script = &dibs__scripts[call->script];
     unsigned bit = 1u << call->script, known = atomic_load_explicit(view->scripts, memory_order_relaxed);
-    bool by_id = !call->asking && (known & bit) && !(known & DIBS__SCRIPTS_AS_TEXT);
+    bool lacks = !call->asking && !(known & bit), loads = lacks && view->no_eval;
+    bool by_id = loads || (!call->asking && !lacks && !(known & DIBS__SCRIPTS_AS_TEXT));
 
     *out = (struct script_command){
         .command = {.words = out->words, .more = &call->words, .tells_first = call->tells_first},
         .words = {by_id ? "EVALSHA" : "EVAL", by_id ? script->sha : script->text, out->key_count},
+        .load = {"SCRIPT", "LOAD", script->text},
     };
     *dibs__put_number(out->key_count, call->asking ? 1 : call->key_count, 10) = '\0';
     DIBS__REQUIRE(!call->tells_first || !call->untracked);
-    out->command.before_count = (call->tells_first ? 1u : 0u) + (call->asking || call->untracked ? 1u : 0u);
-    out->command.before = &before_call[call->tells_first ? 0 : call->asking ? 1 : 2];
+    add_before(out, call, loads);
     if (call->asking)
         out->words[1] = out->text = dibs__script_single_key(call->script, (int)call->key_count - 1);
-    else if (!(known & bit))
+    else if (lacks)
         atomic_fetch_or_explicit(view->scripts, bit, memory_order_relaxed);
     return out->words[1] && !call->words.failed;
 }

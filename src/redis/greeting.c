@@ -89,7 +89,7 @@ static bool needs_select(const struct dibs__link *link)
 
 static bool needs_scripts(const struct dibs__link *link)
 {
-    return runs_scripts(link) && link->greeting.no_eval;
+    return runs_scripts(link) && link->view.no_eval;
 }
 
 static bool is_in_cluster(const struct dibs__link *link)
@@ -244,7 +244,7 @@ static bool take_scripts(struct dibs__link *link, const redisReply *reply)
 
 static bool take_no_eval(struct dibs__link *link, const redisReply *reply)
 {
-    link->greeting.no_eval = reply->type == REDIS_REPLY_ERROR;
+    link->view.no_eval = reply->type == REDIS_REPLY_ERROR;
     return true;
 }
 

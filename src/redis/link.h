@@ -58,13 +58,13 @@ enum dibs__role {
 struct dibs__greeting {
     size_t command;       /* index of the command in the table of greeting.c */
     int round;            /* for a command that is sent once for each script: the script */
-    bool no_eval;         /* the account may not use EVAL, so the server must be given the scripts */
     enum dibs__role role; /* known only for a server that sentinels named */
 };
 
 /* What must be known of a link to send scripts on it. The channel hands out copies. */
 struct dibs__link_view {
     struct dibs__link_id id;
+    bool no_eval;       /* the account may not use EVAL, so the server must be given the scripts */
     bool may_publish;   /* the account may publish to the endpoint's channel */
     bool cluster;       /* the server is part of a cluster */
     bool sharded;       /* in a cluster: the server has sharded channels, and the account may use them */

@@ -204,8 +204,36 @@ TEST_ON(a_server_gets_the_scripts_by_any_command_it_allows, fixture *f)
             lock_and_release(rt, "x", DIBS_WAIT_FOREVER);
         }
         assert_true(i > 0 || stats_of(rt).store_errors == 0);
+        assert_status(DIBS_OK, dibs_lock(rt, "y"));
+        server_do(f->server, "SCRIPT FLUSH");
+        lock_and_release(rt, "x", DIBS_WAIT_FOREVER);
+        server_do(f->server, "SCRIPT FLUSH");
+        assert_status(DIBS_OK, dibs_extend(rt, "y", LONG_LEASE_MS));
+        assert_status(DIBS_OK, dibs_unlock(rt, "y"));
         dibs_close(rt);
     }
+}
+
+/* Neither renewals nor retractions go round and round. */
+TEST_ON(a_script_that_no_command_brings_is_not_sent_without_end, fixture *f)
+{
+    char url[200];
+    dibs_runtime *rt;
+
+    snprintf(url, sizeof url, "unix://u:pw@%s", f->server->socket_path);
+    server_do(f->server, "ACL SETUSER u reset on >pw ~* &* +@all -eval");
+    dibs_config config = {.lease_ms = 300};
+    assert_status(DIBS_OK, open_status(url, &config, &rt));
+    assert_status(DIBS_OK, dibs_lock(rt, "x"));
+    assert_status(DIBS_OK, dibs_lock(rt, "y"));
+    server_do(f->server, "ACL SETUSER u -script");
+    server_do(f->server, "SCRIPT FLUSH");
+    dibs_unlock(rt, "y");
+    uint64_t before = stats_of(rt).store_commands;
+    pause_ms(1000);
+    uint64_t sent = stats_of(rt).store_commands - before;
+    assert_that(sent < 200, "%llu commands in a second", (unsigned long long)sent);
+    dibs_close(rt);
 }
 
 TEST_ON(killed_connections_are_made_again, fixture *f)

@@ -122,6 +122,32 @@ TEST_ON(a_script_that_the_server_has_lost_is_sent_as_text, struct rig *r)
     assert_int_equal(fake_redis_count(r->fake, "EVAL "), asked.texts + 1);
 }
 
+/* An account that may not use EVAL has the server load the script, right before it is called. */
+TEST_ON(a_lost_script_is_loaded_for_an_account_without_eval, struct rig *r)
+{
+    struct asked asked;
+    struct dibs__exchange exchange;
+    char text[64];
+
+    fake_redis_answer(r->fake, "EVALSHA", ":7\r\n");
+    open_now(r);
+    atomic_store(&r->endpoint.scripts, 0);
+    assert_true(dibs__channel_view(r->channel, &asked.view));
+    asked.view.no_eval = true;
+    asked.call = (struct dibs__call){.script = DIBS__SCRIPT_query, .key_count = 1, .tells_first = true};
+    dibs__words_add_text(&asked.call.words, "k");
+    asked.request = dibs__call_begin(&asked.call, r->channel, &asked.view, after(r, COMMAND_MS), &asked.error);
+    assert_non_null(asked.request);
+    assert_status(DIBS_OK, finish(r, &asked, &exchange));
+    assert_int_equal(exchange.reply->integer, 7);
+    freeReplyObject(exchange.reply);
+    snprintf(text, sizeof text, "SCRIPT LOAD %.40s", dibs__scripts[DIBS__SCRIPT_query].text);
+    int place = fake_redis_place(r->fake, "EVALSHA", 1);
+    assert_int_equal(fake_redis_place(r->fake, "PING", 1), place - 1);
+    assert_int_equal(fake_redis_place(r->fake, text, 1), place - 2);
+    assert_int_equal(r->endpoint.scripts, 1u << DIBS__SCRIPT_query);
+}
+
 TEST_ON(a_lost_script_that_cannot_be_sent_has_not_run, struct rig *r)
 {
     struct asked asked;

@@ -22,6 +22,9 @@
 #define FENCE_MS 300000
 #define FENCE_AT_MEMBER_MS 60000
 
+/* As dibs__call_finish does. A server that never takes the text must not be asked without end. */
+#define RESENT_MOST 2
+
 /* What the store notes with extensions that were sent and never answered: the contents of their store_state. */
 struct __attribute__((__may_alias__)) extension {
     uint64_t serial;   /* of the connection that the first of them was sent on */
@@ -55,6 +58,7 @@ struct renewal_call {
     size_t first, count;
     bool in_full;
     bool all_moved;  /* as of dibs__redis_turned_away */
+    unsigned resent; /* how often it was sent again because the server had lost its script */
     uint64_t serial; /* of the connection that the call was sent on */
     uint64_t server; /* the one that the call was sent to */
     int64_t not_after;
@@ -407,12 +411,13 @@ static void on_renewed(void *arg, const redisReply *reply, const struct dibs__er
 
     enum dibs__script script = call->in_full ? DIBS__SCRIPT_renew : DIBS__SCRIPT_renew_short;
     bool wants_text = reply && dibs__script_wants_text(script, reply, &renewal->store->endpoint.scripts);
-    if (wants_text && send_call(call))
+    bool resends = wants_text && call->resent++ < RESENT_MOST;
+    if (resends && send_call(call))
         return;
     if (!reply) {
         renewal->failed = *error;
         note_unanswered(call);
-    } else if (wants_text) {
+    } else if (resends) {
         note_unsent(renewal);
     } else if (dibs__redis_turned_away(renewal->store->config.node, item_of(call, 0)->redirect, reply,
                                        call->all_moved)) {

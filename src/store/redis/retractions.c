@@ -52,10 +52,11 @@ struct retraction {
  */
 struct batch {
     struct dibs__retractions *all; /* read-only */
-    bool untracked; /* the server no longer reports changes of its keys if the command changes them (rule 33) */
-    bool all_moved; /* as of dibs__redis_turned_away */
-    bool settled;   /* if the answer comes, nothing of the asks can arrive after it */
-    size_t count;   /* 0: the batch is not under way */
+    bool untracked;   /* the server no longer reports changes of its keys if the command changes them (rule 33) */
+    bool all_moved;   /* as of dibs__redis_turned_away */
+    bool settled;     /* if the answer comes, nothing of the asks can arrive after it */
+    bool lost_script; /* the answer before said that the server had lost the script */
+    size_t count;     /* 0: the batch is not under way */
     struct retraction *entries[BATCH_MAX];
 };
 
@@ -196,13 +197,14 @@ static void take_code(const struct batch *batch, struct retraction *entry, int64
 
 /*
  * One entry may be the reason why the server refuses all: the right to its keys is missing, or they are in another
- * slot. reply NULL: there is no answer.
+ * slot. A script that the server has lost is sent as text, at once the first time. reply NULL: there is no answer.
  */
-static void take_answer(const struct batch *batch, const redisReply *reply)
+static void take_answer(struct batch *batch, const redisReply *reply)
 {
     bool lost_script =
         reply && dibs__script_wants_text(DIBS__SCRIPT_retract, reply, &batch->all->store->endpoint.scripts);
     bool refused = reply && !lost_script && batch->count > 1 && dibs__reply_is_final_error(reply);
+    bool resends = lost_script && !batch->lost_script;
     int64_t server_us = 0;
     bool answered = reply && dibs__codec_read_retract(reply, batch->count, &server_us);
 
@@ -210,13 +212,14 @@ static void take_answer(const struct batch *batch, const redisReply *reply)
         struct retraction *entry = batch->entries[i];
         entry->alone = entry->alone || refused;
         entry->due = 0; /* in another form */
-        if (lost_script || refused)
+        if (resends || refused)
             continue;
         enum dibs__retract_code code = answered ? dibs__codec_read_retracted(reply, i) : DIBS__RETRACT_REFUSED;
         if (code == DIBS__RETRACT_REFUSED) /* the slot may be here as a whole by now; else the node redirects anew */
             entry->what.asking = false;
         take_code(batch, entry, server_us, code);
     }
+    batch->lost_script = lost_script;
 }
 
 /*
