@@ -53,7 +53,11 @@ struct trial {
 static const struct trial trials[] = {
     /* The first two are looked at together as well. */
     {{"EVALSHA", NO_SCRIPT, "0"}, "the text of a script is sent with each call", WARN, ALWAYS, 0},
-    {{"EVAL", "return 1", "0"}, "after SCRIPT FLUSH locks are refused for a while", WARN, ALWAYS, 0},
+    {{"EVAL", "return 1", "0"},
+     "each connection sends all scripts; locks whose slot moves are refused",
+     WARN,
+     ALWAYS,
+     0},
     {{"SCRIPT", "EXISTS", NO_SCRIPT}, "each process sends all scripts", WARN, ALWAYS, 0},
     {{"GET", LOCK}, NO_LOCK, BAD, ALWAYS, 0},
     {{"MGET", LOCK}, NOT_RENEWED, BAD, ALWAYS, 0},
