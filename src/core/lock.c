@@ -1,6 +1,5 @@
 #include "core/lock.h"
 
-#include "base/process.h"
 #include "core/begun.h"
 #include "core/release.h"
 
@@ -94,8 +93,7 @@ dibs_status dibs__unlock_not_held(dibs_runtime *runtime, const char *owner, cons
 {
     struct dibs__visit visit;
 
-    if (atomic_load(&runtime->generation) == dibs__fork_generation() &&
-        dibs__visit_begin(&visit, runtime, error) == DIBS_OK) {
+    if (!dibs__runtime_is_unused(runtime) && dibs__visit_begin(&visit, runtime, error) == DIBS_OK) {
         dibs__count(&visit.core->stats.not_held);
         dibs__events_emit(visit.core->events, DIBS_EVENT_NOT_HELD, name, 0,
                           "whoever unlocked it did not hold it: nothing was unlocked");

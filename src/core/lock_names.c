@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 
-#include "base/process.h"
 #include "core/begun.h"
 
 static dibs_status no_memory(struct dibs__error *error)
@@ -252,7 +251,7 @@ dibs_status dibs__unlock_names(dibs_runtime *runtime, const char *const *names, 
     if (count == 0)
         return DIBS_OK;
     /* A forked child that has not used the runtime holds nothing, and needs no core to find that out. */
-    if (atomic_load(&runtime->generation) == dibs__fork_generation())
+    if (!dibs__runtime_is_unused(runtime))
         status = dibs__visit_begin(&visit, runtime, error);
     if (status != DIBS_OK && status != DIBS_CLOSED)
         return status;

@@ -172,7 +172,7 @@ static bool leaves_something(const dibs_runtime *runtime) DIBS__REQUIRES(dibs__p
 {
     const struct dibs__core *core = atomic_load(&runtime->core);
 
-    return core && atomic_load(&runtime->generation) == dibs__fork_generation() &&
+    return core && !dibs__runtime_is_unused(runtime) &&
            (core->cells->keep > 0 || atomic_load(&core->counters.unconfirmed) > 0);
 }
 
@@ -392,8 +392,7 @@ void dibs__runtime_shutdown(dibs_runtime *runtime)
 
     atomic_store(&runtime->closing, true);
     /* In a forked child that has not used the runtime nobody waits. */
-    if (atomic_load(&runtime->generation) != dibs__fork_generation() ||
-        dibs__visit_begin(&visit, runtime, &error) != DIBS_OK)
+    if (dibs__runtime_is_unused(runtime) || dibs__visit_begin(&visit, runtime, &error) != DIBS_OK)
         return;
     dibs__askers_wake(visit.core->cells, DIBS__ASKERS_CLOSING);
     dibs__workers_wake(visit.core->workers);

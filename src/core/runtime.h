@@ -43,6 +43,13 @@ struct dibs_runtime {
     struct dibs_runtime *next DIBS__GUARDED_BY(dibs__process_mutex);
 };
 
+/* Whether this process is a forked child that has neither used the runtime nor closed it. */
+static inline bool dibs__runtime_is_unused(const dibs_runtime *runtime)
+{
+    return atomic_load(&runtime->generation) != dibs__fork_generation() ||
+           (!atomic_load(&runtime->core) && !(atomic_load(&runtime->visits[0].inside) & DIBS__VISITS_CLOSED));
+}
+
 /* Takes over *settings, and empties it, also on failure. Returns a status of dibs_open; *error is filled on failure. */
 dibs_status dibs__runtime_open(dibs_runtime **out, struct dibs__settings *settings, const struct dibs__clock *clock,
                                struct dibs__error *error);

@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "base/process.h"
 #include "core/kept.h"
 
 static uint64_t read_counter(const atomic_uint_fast64_t *counter)
@@ -42,18 +41,12 @@ static void read_all(struct dibs__core *core, dibs_stats *out)
     dibs__renewals_count(core->renewals, out);
 }
 
-/* In a forked child that has not used the runtime nothing has happened. */
-static bool is_unused(const dibs_runtime *runtime)
-{
-    return atomic_load(&runtime->generation) != dibs__fork_generation();
-}
-
 dibs_status dibs__stats_get(dibs_runtime *runtime, dibs_stats *out, struct dibs__error *error)
 {
     struct dibs__visit visit;
 
     memset(out, 0, sizeof *out);
-    if (is_unused(runtime))
+    if (dibs__runtime_is_unused(runtime)) /* nothing has happened */
         return DIBS_OK;
     dibs_status status = dibs__visit_begin(&visit, runtime, error);
     if (status != DIBS_OK)
@@ -69,7 +62,7 @@ bool dibs__stats_next_group(dibs_runtime *runtime, unsigned *cursor, struct dibs
     struct dibs__visit visit;
     struct dibs__error error;
 
-    if (is_unused(runtime) || dibs__visit_begin(&visit, runtime, &error) != DIBS_OK)
+    if (dibs__runtime_is_unused(runtime) || dibs__visit_begin(&visit, runtime, &error) != DIBS_OK)
         return false;
     bool found = dibs__metrics_next(visit.core->metrics, cursor, out);
     dibs__visit_end(&visit);
