@@ -24,6 +24,7 @@ static const char help[] =
     "  --token TOKEN       only if the owner has this token, as \"dibs status\" shows\n"
     "                      it. Of a shared lock: takes it from the sharer with this\n"
     "                      token; without --token, from the one who came last\n"
+    "  -a, --all           of a shared lock: takes it from all who share it\n"
     CLI_COMMON_HELP
     "\n"
     "Exit status: 0 if the lock was taken away, or was free; 1 if it was left alone;\n"
@@ -33,16 +34,17 @@ static const char help[] =
 /* clang-format on */
 
 /* Set by the options. */
-static bool yes;
+static bool yes, all;
 static const char *token; /* NULL: any */
 
-static const struct cli_option options[] = {{"yes", 'y', .flag = &yes}, {"token", .text = &token}, {0}};
+static const struct cli_option options[] = {
+    {"yes", 'y', .flag = &yes}, {"token", .text = &token}, {"all", 'a', .flag = &all}, {0}};
 
-static bool agreed(void)
+static bool agreed(bool from_all)
 {
     char answer[16];
 
-    printf("Take the lock away from this owner? [y/N] ");
+    printf("Take the lock away from %s? [y/N] ", from_all ? "all who share it" : "this owner");
     fflush(stdout);
     if (!fgets(answer, sizeof answer, stdin)) {
         putchar('\n');
@@ -59,12 +61,12 @@ static int say(const char *name, const char *text, int result)
     return result;
 }
 
-static int take(dibs_runtime *rt, const char *name, const dibs_owner *owner)
+static int take(dibs_runtime *rt, const char *name, const dibs_owner *owner, bool from_all)
 {
-    dibs_status status = dibs_force_unlock(rt, name, owner->token);
+    dibs_status status = dibs_force_unlock(rt, name, from_all ? NULL : owner->token);
 
     if (status == DIBS_OK)
-        return say(name, owner->sharers > 1 ? "taken away; others still share it" : "taken away", CLI_OK);
+        return say(name, owner->sharers > 1 && !from_all ? "taken away; others still share it" : "taken away", CLI_OK);
     if (status == DIBS_NOT_HELD)
         return say(name, "left alone: another owner has it by now", CLI_FAILED);
     return cli_failed(status);
@@ -88,13 +90,16 @@ static int ask_and_take(dibs_runtime *rt, char **words)
     cli_lock_print_block(&lock);
     if (!is_meant(lock.owner.token))
         return say(name, "left alone: the owner has another token", CLI_FAILED);
-    if (!yes && !agreed())
+    bool from_all = all && lock.owner.sharers > 0;
+    if (!yes && !agreed(from_all))
         return say(name, "left alone", CLI_FAILED);
-    return take(rt, name, &lock.owner);
+    return take(rt, name, &lock.owner, from_all);
 }
 
 static int run(char **words)
 {
+    if (all && token)
+        return cli_usage_error("--all and --token exclude each other");
     if (!yes && !(isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)))
         return cli_usage_error("there is no terminal to ask at: say --yes");
     return cli_look(ask_and_take, words);

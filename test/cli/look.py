@@ -270,6 +270,21 @@ def break_takes_a_shared_lock_from_the_last_sharer():
     expect_status(dibs(URL, "status", "a"), FAILED)
 
 
+def break_takes_a_shared_lock_from_all():
+    share("a")
+    result = expect_status(dibs(URL, "break", "-y", "--all", "a"), OK)
+    expect(result.text.endswith("a: taken away\n") and server.call("EXISTS", "lock:a") == 0, result)
+    fresh("b")
+    expect("b: taken away" in expect_status(dibs(URL, "break", "-y", "-a", "b"), OK).text)
+    expect("--token" in expect_status(dibs(URL, "break", "-y", "-a", "--token", token(), "b"), USAGE).err.decode())
+    share("a")
+    terminal = looking.Terminal(URL, "break", "--all", "a")
+    expect("from all who share it" in terminal.read(b"[y/N]").decode())
+    terminal.type(b"n\n")
+    terminal.read()
+    expect(terminal.status() == FAILED and server.call("EXISTS", "lock:a") == 1)
+
+
 def break_takes_only_from_the_token_that_is_meant():
     fresh("a")
     result = expect_status(dibs(URL, "break", "--yes", "--token", token(pid=1), "a"), FAILED)
@@ -559,7 +574,7 @@ if __name__ == "__main__":
         list_as_a_table, a_kept_lock_is_shown_as_kept, list_sorts_by_each_column, list_chooses_by_pattern_and_age, list_leaves_no_lock_out_and_uses_no_keys,
         names_of_any_bytes_cannot_drive_the_terminal, names_for_xargs_are_as_they_are, json_is_valid_whatever_the_names_are,
         characters_that_mislead_are_escaped_and_their_neighbours_are_not, list_is_cut_to_the_width_of_a_terminal,
-        break_takes_the_lock_away, break_takes_a_shared_lock_from_the_last_sharer, break_takes_only_from_the_token_that_is_meant, break_takes_from_foreign_clients,
+        break_takes_the_lock_away, break_takes_a_shared_lock_from_the_last_sharer, break_takes_a_shared_lock_from_all, break_takes_only_from_the_token_that_is_meant, break_takes_from_foreign_clients,
         watch_takes_keys_that_come_together, real_owners_and_waiters, break_asks_first, break_refuses_where_there_is_nobody_to_ask, break_leaves_a_new_owner_alone,
         what_is_wrong_usage, what_is_wrong_with_an_option_is_said, no_message_tells_a_secret_of_the_command_line, a_store_that_cannot_be_reached, what_one_may_not_do_is_no_answer, other_prefixes_are_other_locks,
         options_that_tell_how_to_reach_the_store, what_the_library_refuses_is_told_in_the_words_of_the_command, the_url_option_goes_before_the_environment, each_command_has_a_help, what_cannot_be_written_is_a_failure,
