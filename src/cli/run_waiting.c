@@ -1,5 +1,6 @@
 #include "cli/run_waiting.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 
 #define TERMINAL_MS 1000
 #define VERBOSE_MS 20 /* a free lock is acquired sooner */
+#define SELDOM_MS 5000
 
 static struct {
     struct cli_thread thread;
@@ -101,9 +103,16 @@ static void say_free(void)
 }
 
 /*
- * Says that the lock is free only after two looks in a row found it so: it may be free for a moment. If dibs is in the
- * queue, the server takes its requests, and grants the lock soon.
+ * How many looks in a row must have found the lock free, which it may be for a moment. If somebody is in the queue, the
+ * server takes requests, and grants the lock soon; so that is doubted only after a long time.
  */
+static int looks_needed(const dibs_owner *owner, bool seldom)
+{
+    if (owner->waiters == 0 || wants_copies())
+        return 2;
+    return seldom ? 4 : INT_MAX;
+}
+
 static void *tell(void *unused)
 {
     bool owner_told = !tells_owner(), free_told = false;
@@ -111,8 +120,10 @@ static void *tell(void *unused)
     const char *taken;
     dibs_owner owner = {0};
 
-    for (; !(owner_told && (free_told || !wants_copies())) && !cli_thread_must_end(&waiting.thread, ms);
-         ms = TERMINAL_MS) {
+    for (; !(owner_told && free_told); ms = TERMINAL_MS) {
+        bool seldom = owner_told && !wants_copies();
+        if (cli_thread_must_end(&waiting.thread, seldom ? SELDOM_MS : ms))
+            break;
         dibs_status status = find_taken(&taken, &owner);
         looks_free = status == DIBS_OK && !taken ? looks_free + 1 : 0;
         if (cli_thread_must_end(&waiting.thread, 0))
@@ -120,7 +131,7 @@ static void *tell(void *unused)
         if (taken && !owner_told) {
             owner_told = true;
             say(taken, &owner);
-        } else if (looks_free >= 2 && !free_told && (wants_copies() || owner.waiters == 0)) {
+        } else if (!free_told && looks_free >= looks_needed(&owner, seldom)) {
             free_told = true;
             say_free();
         }
@@ -131,7 +142,7 @@ static void *tell(void *unused)
 void run_waiting_begin(dibs_runtime *rt)
 {
     waiting.rt = rt;
-    if (run_plan.wait_ms != 0 && (tells_owner() || wants_copies()))
+    if (run_plan.wait_ms != 0)
         (void)cli_thread_start(&waiting.thread, tell, NULL);
 }
 

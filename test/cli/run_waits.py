@@ -109,6 +109,25 @@ def says_that_a_replica_grants_nothing():
         equal((done.status, done.out), (0, "ran\n"), done.err)
 
 
+@test("a job without a terminal that waits for a lock which the server does not grant says so, also if it is in the queue")
+def says_without_a_terminal_that_nothing_is_granted():
+    with contextlib.closing(Server()) as own:
+        other = waiter(own, "run", "-t", "2", "n", "sleep", "60")
+        wait_for(lambda: own.owner("n"))
+        queued = waiter(own, "run", "n", "echo", "ran")
+        wait_for(lambda: own.waiters("n") == 1, "the job is in the queue")
+        own.ask("REPLICAOF", "127.0.0.1", "1")
+        late = waiter(own, "run", "n", "echo", "ran")
+        other.kill()
+        other.wait()
+        for waiting in (queued, late):
+            assert "which nobody holds: the server does not grant it" in waiting.stderr.readline()
+        own.ask("REPLICAOF", "NO", "ONE")
+        for waiting in (queued, late):
+            done = Done(waiting)
+            equal((done.status, done.out), (0, "ran\n"), done.err)
+
+
 @test("-v says at once that dibs waits, and who has held the lock since when")
 def says_that_it_waits():
     other = holder("n")
