@@ -27,15 +27,6 @@ static bool reserve(struct dibs__buffer *buffer, size_t size)
     return true;
 }
 
-bool dibs__buffer_append(struct dibs__buffer *buffer, const void *bytes, size_t size)
-{
-    if (!reserve(buffer, size))
-        return false;
-    memcpy(buffer->bytes + buffer->used, bytes, size);
-    buffer->used += size;
-    return true;
-}
-
 /* Writes a line such as "*2" or "$11". */
 static char *put_head(char *to, char kind, size_t number)
 {

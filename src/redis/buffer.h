@@ -15,9 +15,6 @@ struct dibs__buffer {
                    */
 };
 
-/* False: no memory, and nothing was appended. */
-bool dibs__buffer_append(struct dibs__buffer *buffer, const void *bytes, size_t size);
-
 /*
  * Words of a command, written as they will be sent. All zero: there are none. If memory runs out, a word is missing,
  * and `failed` says so: then no command can be made of the words.

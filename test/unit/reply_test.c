@@ -133,19 +133,18 @@ TEST(integers_are_taken_only_from_where_they_are)
 
 TEST(a_buffer_leaves_lent_memory_when_it_outgrows_it)
 {
-    char room[8] = "", bytes[16] = "0123456789abcde";
+    static const char word[] = "$3\r\nabc\r\n";
+    char room[100];
+    struct dibs__words words = {.bytes = {.bytes = room, .cap = sizeof room, .is_lent = true}};
 
-    for (size_t first = 0; first <= sizeof room; first++) {
-        struct dibs__buffer buffer = {.bytes = room, .cap = sizeof room, .is_lent = true};
-        assert_true(dibs__buffer_append(&buffer, bytes, first));
-        assert_ptr_equal(buffer.bytes, room);
-        assert_true(dibs__buffer_append(&buffer, bytes + first, sizeof bytes - first));
-        assert_ptr_not_equal(buffer.bytes, room);
-        assert_false(buffer.is_lent);
-        assert_int_equal(buffer.used, sizeof bytes);
-        assert_memory_equal(buffer.bytes, bytes, sizeof bytes);
-        dibs__buffer_free(&buffer);
-    }
+    for (; words.bytes.is_lent; dibs__words_add_text(&words, "abc"))
+        assert_ptr_equal(words.bytes.bytes, room);
+    assert_ptr_not_equal(words.bytes.bytes, room);
+    assert_true(words.count > 1);
+    assert_int_equal(words.bytes.used, words.count * strlen(word));
+    for (size_t at = 0; at < words.bytes.used; at += strlen(word))
+        assert_memory_equal(words.bytes.bytes + at, word, strlen(word));
+    dibs__words_free(&words);
     struct dibs__buffer unused = {.bytes = room, .cap = sizeof room, .is_lent = true};
     dibs__buffer_free(&unused); /* frees nothing */
     assert_null(unused.bytes);
@@ -153,24 +152,26 @@ TEST(a_buffer_leaves_lent_memory_when_it_outgrows_it)
 
 TEST(a_buffer_keeps_what_it_is_given_in_order)
 {
-    struct dibs__buffer buffer = {0};
-    char bytes[100];
-    unsigned written = 0, read = 0;
+    static char all[300000];
+    struct dibs__words words = {{0}, 0, false};
+    struct dibs__buffer *buffer = &words.bytes;
+    size_t written = 0, read = 0;
 
     for (unsigned round = 1; round <= 2000; round++) {
-        size_t size = (round * 37) % sizeof bytes;
-        for (size_t i = 0; i < size; i++)
-            bytes[i] = (char)(written++ % 251);
-        assert_true(dibs__buffer_append(&buffer, bytes, size));
-        size_t drop = round % 3 == 0 ? buffer.used : buffer.used / 2;
-        for (size_t i = 0; i < drop; i++)
-            assert_int_equal((unsigned char)buffer.bytes[i], read++ % 251);
-        dibs__buffer_drop(&buffer, drop);
-        assert_int_equal(buffer.used, written - read);
+        char text[100];
+        size_t size = (round * 37) % sizeof text;
+        memset(text, (int)('a' + round % 26), size);
+        dibs__words_add(&words, text, size);
+        written += (size_t)snprintf(all + written, sizeof all - written, "$%zu\r\n%.*s\r\n", size, (int)size, text);
+        assert_int_equal(buffer->used, written - read);
+        assert_memory_equal(buffer->bytes, all + read, buffer->used);
+        size_t drop = round % 3 == 0 ? buffer->used : buffer->used / 2;
+        dibs__buffer_drop(buffer, drop);
+        read += drop;
     }
-    dibs__buffer_free(&buffer);
-    assert_null(buffer.bytes);
-    dibs__buffer_free(&buffer);
+    dibs__words_free(&words);
+    assert_null(buffer->bytes);
+    dibs__buffer_free(buffer);
 }
 
 TEST(a_command_is_written_as_redis_wants_it)
