@@ -28,7 +28,7 @@ static const struct scene scenes[] = {
     {.title = "three of five masters are killed: an acquire reports that no majority can be reached",
      .racers = 2,
      .limit = 1,
-     .lease_ms = 80,
+     .lease_ms = 600,
      .work_ms = 1,
      .cues = {{0, "leave", CUE_FELL, 2, NULL, 0},
               {0, "leave", CUE_FELL, 3, NULL, 0},

@@ -13,7 +13,7 @@ static const struct scene scenes[] = {
     {.title = "the promoted replica lacks the lock, and grants it again: the counter refuses the first holder's fence",
      .racers = 2,
      .limit = 1,
-     .lease_ms = 300,
+     .lease_ms = 600,
      .work_ms = 1,
      .cues = {{0, "arrive", CUE_CUT, 2, NULL, 0},
               {0, "write", CUE_STOP, 1, "left", 0},

@@ -30,7 +30,10 @@ static const struct scene scenes[] = {
      .racers = 2,
      .lease_ms = CACHE_LEASE_MS,
      .work_ms = 5,
-     .cues = {{0, "missed", CUE_WAIT, 1, "missed", 0}, {1, "missed", CUE_WAIT, 0, "missed", 0}},
+     .cues = {{0, "missed", CUE_WAIT, 1, "missed", 0},
+              {1, "missed", CUE_WAIT, 0, "missed", 0},
+              {0, "work", CUE_WAIT, 1, "work", 0},
+              {1, "work", CUE_WAIT, 0, "work", 0}},
      .shows = FLAW_EXTRA | FLAW_OVERLAP},
     {.racers = 0},
 };
