@@ -25,13 +25,15 @@ FISH_FILE    := $(wildcard $(COMPLETION)/dibs.fish)
 UNITS        := $(sort $(wildcard doc/systemd/*.service))
 UNIT         := dibs-hold@.service
 
+# What make writes itself, instead of having install(1) copy it.
+WRITTEN       = $(PKGCONFIGDIR)/dibs.pc $(addprefix $(CMAKEDIR)/,dibs-config.cmake dibs-config-version.cmake) \
+                $(UNITS:doc/%=$(DOCDIR)/%) $(UNITDIR)/$(UNIT) \
+                $(foreach link,$(MAN_LINKS),$(MANDIR)/man3/$(firstword $(subst =, ,$(link))))
 INSTALLED     = $(addprefix $(INCLUDEDIR)/,$(notdir $(HEADERS))) \
                 $(addprefix $(LIBDIR)/,$(STATIC) $(SHARED) $(SHARED_MAJOR) $(SHARED_FULL)) \
-                $(PKGCONFIGDIR)/dibs.pc $(addprefix $(CMAKEDIR)/,dibs-config.cmake dibs-config-version.cmake) \
-                $(BINDIR)/dibs \
+                $(BINDIR)/dibs $(WRITTEN) \
                 $(foreach page,$(MAN_PAGES),$(MANDIR)/man$(lastword $(subst ., ,$(page)))/$(notdir $(page))) \
-                $(foreach link,$(MAN_LINKS),$(MANDIR)/man3/$(firstword $(subst =, ,$(link)))) \
-                $(DOCDIR)/SERVICES.md $(UNITS:doc/%=$(DOCDIR)/%) $(UNITDIR)/$(UNIT) \
+                $(DOCDIR)/SERVICES.md \
                 $(BASH_FILE:%=$(BASHDIR)/dibs) $(ZSH_FILE:%=$(ZSHDIR)/_dibs) $(FISH_FILE:%=$(FISHDIR)/dibs.fish)
 
 define newline
@@ -54,13 +56,20 @@ fill          = sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(call below,$(2),
 # Prints a unit with the path of the command that is installed.
 set_path      = sed -e 's|/usr/bin/dibs|$(BINDIR)/dibs|' $(1)
 
+# A blank would end the name of a folder, and files would go elsewhere.
+ifneq ($(filter install uninstall,$(MAKECMDGOALS)),)
+$(foreach folder,PREFIX LIBDIR INCLUDEDIR BINDIR DATADIR MANDIR PKGCONFIGDIR CMAKEDIR BASHDIR ZSHDIR FISHDIR DOCDIR UNITDIR, \
+    $(if $(word 2,$($(folder))),$(error $(folder) must not contain blanks (DESTDIR may): $($(folder)))))
+endif
+
 # For the shell: the folder may have blanks in its name.
 STAGE         = '$(subst ','\'',$(DESTDIR))'
 
 .PHONY: install uninstall
 
+# Whatever the umask is, everybody may read what is installed.
 install: lib cli
-	for folder in $(sort $(dir $(INSTALLED))); do mkdir -p $(STAGE)"$$folder" || exit 1; done
+	umask 022; for folder in $(sort $(dir $(INSTALLED))); do mkdir -p $(STAGE)"$$folder" || exit 1; done
 	install -m 644 $(HEADERS) $(STAGE)$(INCLUDEDIR)/
 	install -m 644 $(LIB)/$(STATIC) $(STAGE)$(LIBDIR)/
 	install -m 755 $(LIB)/$(SHARED_FULL) $(STAGE)$(LIBDIR)/
@@ -76,6 +85,7 @@ install: lib cli
 	$(foreach n,$(MAN_SECTIONS),install -m 644 $(filter %.$(n),$(MAN_PAGES)) $(STAGE)$(MANDIR)/man$(n)/$(newline))
 	$(foreach link,$(MAN_LINKS),printf '.so man3/%s\n' $(lastword $(subst =, ,$(link))) \
 	    >$(STAGE)$(MANDIR)/man3/$(firstword $(subst =, ,$(link)))$(newline))
+	for file in $(WRITTEN); do chmod 644 $(STAGE)"$$file" || exit 1; done
 	$(if $(BASH_FILE),install -m 644 $(BASH_FILE) $(STAGE)$(BASHDIR)/dibs)
 	$(if $(ZSH_FILE),install -m 644 $(ZSH_FILE) $(STAGE)$(ZSHDIR)/_dibs)
 	$(if $(FISH_FILE),install -m 644 $(FISH_FILE) $(STAGE)$(FISHDIR)/dibs.fish)

@@ -60,6 +60,24 @@ stages_with_blanks() {
     [ -z "$(find "$tmp/a  stage's" ! -type d)" ]
 }
 
+# Everybody may read what is installed, also where root's umask is strict, and a file of an earlier copy was private.
+stages_for_everybody() {
+    mkdir -p "$tmp/all/usr/lib/pkgconfig"
+    (umask 077 && : >"$tmp/all/usr/lib/pkgconfig/dibs.pc" && make_target install PREFIX=/usr DESTDIR="$tmp/all")
+    [ -z "$(find "$tmp/all/usr" ! -type l ! -perm -444)" ]
+    [ -z "$(find "$tmp/all/usr" -type d ! -perm -555)" ]
+}
+
+# Nothing is made, neither there nor in the folder of the sources.
+refuses_blanks() {
+    for target in install uninstall; do
+        if make_target $target PREFIX="$tmp/two words" >"$tmp/said" 2>&1; then return 1; fi
+        grep 'PREFIX must not contain blanks' "$tmp/said"
+    done
+    [ ! -e "$tmp/two" ]
+    [ ! -e "$DIBS_TOP/words" ]
+}
+
 # They name the command where it was installed, and are whole otherwise.
 has_units() {
     for unit in lib/systemd/system/dibs-hold@.service share/doc/dibs/systemd/report.service; do
@@ -235,10 +253,12 @@ readme() {
     [ -x app ]
 }
 
-tap_plan 22
+tap_plan 24
 tap 'make install' installs
 tap 'make install with DESTDIR' stages
 tap 'with a DESTDIR that has blanks' stages_with_blanks
+tap 'with a strict umask' stages_for_everybody
+tap 'a PREFIX with blanks is refused' refuses_blanks
 tap 'make uninstall' uninstalls
 tap 'BINDIR, LIBDIR and MANDIR' elsewhere
 tap 'the installed command' runs_the_command
