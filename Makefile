@@ -48,6 +48,7 @@ SANITIZE   ?=
 BUILD      ?= build$(addprefix /,$(subst $(comma),-,$(SANITIZE)))
 comma      := ,
 LIB        := $(if $(filter build,$(BUILD)),lib,$(BUILD)/lib)
+$(if $(word 2,$(BUILD)),$(error BUILD must not contain blanks: $(BUILD)))
 
 .SUFFIXES:
 .DELETE_ON_ERROR:
@@ -354,7 +355,7 @@ demo:
 	@MAKEFLAGS= MFLAGS= sh demo/run --no-install
 
 bench: benches
-	@MAKEFLAGS= MFLAGS= DIBS_BUILD=$(abspath $(BUILD)) sh bench/run $(TABLES)
+	@MAKEFLAGS= MFLAGS= DIBS_BUILD=$(call quoted,$(abspath $(BUILD))) sh bench/run $(TABLES)
 
 peers: $(PEER)
 	@python3 -B bench/peers/run --build $(BUILD) $(addprefix --into ,$(INTO))

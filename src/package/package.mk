@@ -102,7 +102,7 @@ dist:
 	@sh src/package/dist.sh $(VERSION) $(BUILD)
 
 deb:
-	@sh src/package/deb.sh $(VERSION) $(abspath $(BUILD))/deb
+	@sh src/package/deb.sh $(VERSION) $(call quoted,$(abspath $(BUILD))/deb)
 
 # At a release, once its version stands in the header: what programs that are built now will rely on.
 .PHONY: abi-baseline

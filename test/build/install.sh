@@ -70,12 +70,26 @@ stages_for_everybody() {
 
 # Nothing is made, neither there nor in the folder of the sources.
 refuses_blanks() {
+    if make -C "$DIBS_TOP" SANITIZE= lib BUILD="$tmp/two words" >"$tmp/said" 2>&1; then return 1; fi
+    grep 'BUILD must not contain blanks' "$tmp/said"
     for target in install uninstall; do
         if make_target $target PREFIX="$tmp/two words" >"$tmp/said" 2>&1; then return 1; fi
         grep 'PREFIX must not contain blanks' "$tmp/said"
     done
     [ ! -e "$tmp/two" ]
     [ ! -e "$DIBS_TOP/words" ]
+}
+
+# The folder of the sources may have blanks and quotes in its name: what is run there is whole.
+sources_with_blanks() {
+    copy="$tmp/the sources'"
+    mkdir "$copy"
+    (cd "$DIBS_TOP" && tar -cf - Makefile include doc src test/sim/sim.mk) | tar -C "$copy" -xf -
+    for target in deb bench; do
+        make -n -C "$copy" --no-print-directory BUILD=build SANITIZE= -o benches $target >"$tmp/said"
+        grep "the sources'" "$tmp/said"
+        sh -n "$tmp/said"
+    done
 }
 
 # They name the command where it was installed, and are whole otherwise.
@@ -253,12 +267,13 @@ readme() {
     [ -x app ]
 }
 
-tap_plan 24
+tap_plan 25
 tap 'make install' installs
 tap 'make install with DESTDIR' stages
 tap 'with a DESTDIR that has blanks' stages_with_blanks
 tap 'with a strict umask' stages_for_everybody
-tap 'a PREFIX with blanks is refused' refuses_blanks
+tap 'a PREFIX or BUILD with blanks is refused' refuses_blanks
+tap 'sources in a folder with blanks' sources_with_blanks
 tap 'make uninstall' uninstalls
 tap 'BINDIR, LIBDIR and MANDIR' elsewhere
 tap 'the installed command' runs_the_command
