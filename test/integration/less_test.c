@@ -85,6 +85,23 @@ TEST(open_reports_a_missing_command_at_once)
     server_stop(s);
 }
 
+/* The scripts that a connection loaded at its begin may be lost while it stays. */
+TEST(a_lost_script_is_loaded_again_where_eval_is_unknown)
+{
+    server *s = start_without("EVAL");
+    dibs_runtime *rt;
+
+    assert_status(DIBS_OK, open_status(s->url, NULL, &rt));
+    assert_status(DIBS_OK, dibs_lock(rt, "a"));
+    server_do(s, "SCRIPT FLUSH");
+    assert_status(DIBS_OK, dibs_lock(rt, "b"));
+    assert_status(DIBS_OK, dibs_extend(rt, "a", 60000));
+    assert_status(DIBS_OK, dibs_unlock(rt, "a"));
+    assert_status(DIBS_OK, dibs_unlock(rt, "b"));
+    dibs_close(rt);
+    server_stop(s);
+}
+
 /* -------------------------------------------------------------------------- a proxy */
 
 TEST_WITH(locks_work_behind_a_proxy_that_passes_on_keys_alone, fixture_setup, fixture_teardown, fixture *f)
