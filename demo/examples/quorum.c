@@ -4,7 +4,7 @@
  *     cc quorum.c -o quorum $(pkg-config --cflags --libs dibs)
  *     ./quorum redis://host-a redis://host-b redis://host-c
  *
- * 3, 5 or 7 URLs; all clients give the same ones.
+ * 3, 5, ... 15 URLs; all clients give the same ones.
  */
 #include <dibs.h>
 #include <inttypes.h>
