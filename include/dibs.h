@@ -357,10 +357,11 @@ typedef struct dibs_config {
  * names it; DIBS_UNAVAILABLE: no server answers, or no sentinel names one that is a master,
  * and dibs_last_error() says why for each sentinel, as far as there is room; DIBS_DENIED: the
  * server refuses the credentials, or the account may not run scripts (where the server has the
- * scripts already, the first acquire returns it instead); or one side refuses the other's certificate;
- * DIBS_STORE_ERROR: the server answers, but not as Redis does, or without the TLS that the URL
- * wants; DIBS_NO_MEMORY: there is no memory, thread, descriptor, mutex or thread-specific key to be
- * had; a later call can succeed.
+ * scripts already, the first acquire returns it instead), or lacks a right that the URL,
+ * min_replicas or durable needs; or one side refuses the other's certificate;
+ * DIBS_STORE_ERROR: the server answers, but not as Redis does, or lacks what the URL (TLS, a
+ * database, a cluster), min_replicas or durable wants; DIBS_NO_MEMORY: there is no memory,
+ * thread, descriptor, mutex or thread-specific key to be had; a later call can succeed.
  */
 DIBS_API_CHECKED dibs_status dibs_open(dibs_runtime **out, const dibs_config *config);
 
@@ -721,7 +722,7 @@ typedef struct dibs_hold {
  * return DIBS_LOST before the store may grant the name to another thread.
  *
  * DIBS_OK, DIBS_LOST, DIBS_NOT_HELD, DIBS_INVALID. dibs_hold_of also fills *out on DIBS_OK
- * and DIBS_LOST, and zeroes *out on DIBS_NOT_HELD.
+ * and DIBS_LOST, and zeroes *out on DIBS_NOT_HELD and DIBS_INVALID.
  */
 DIBS_API_CHECKED dibs_status dibs_check(dibs_runtime *rt, const char *name);
 DIBS_API dibs_status dibs_hold_of(dibs_runtime *rt, const char *name, dibs_hold *out);
@@ -743,11 +744,12 @@ DIBS_API dibs_status dibs_token_of(dibs_runtime *rt, const char *name, char out[
  * server, a coroutine, a job of a pool. Two tasks exclude each other, even on one thread.
  * A task belongs to one runtime, and does one thing at a time.
  *
- * Between dibs_task_enter and dibs_task_leave the calling thread acts for the task:
- * dibs_lock and its kin, dibs_unlock, dibs_unlock_all, dibs_check, dibs_hold_of and
- * dibs_extend of that runtime concern the locks of the task. The locks of the thread are
- * untouched meanwhile. A thread may enter a second task inside the first: a call concerns
- * the innermost task of its runtime that the thread has entered, else the thread.
+ * Between dibs_task_enter and dibs_task_leave the calling thread acts for the task: the calls
+ * that lock, unlock, extend and check (dibs_lock to dibs_unlock_names, dibs_check, dibs_hold_of
+ * and dibs_token_of) concern the locks of the task if their runtime is that of the task. The
+ * locks of the thread are untouched meanwhile. A thread may enter a second task inside the
+ * first: a call concerns the innermost task of its runtime that the thread has entered, else
+ * the thread.
  *
  * A program that uses a task from several threads must not free the task while one of them may
  * still use it.
@@ -809,8 +811,8 @@ DIBS_API void dibs_task_free(dibs_task *task);
  * runtimes, and outlives them. Any thread may take from it. No callback of the program ever
  * runs on a thread of dibs.
  *
- * A call that was begun (dibs_lock_begin, dibs_unlock_begin) needs no thread: as many of
- * them may wait as there is memory for.
+ * A call that was begun (dibs_lock_begin, dibs_lock_names_begin, dibs_unlock_begin) needs no
+ * thread: as many of them may wait as there is memory for.
  *
  * In a forked child the queue is empty, no begun call of the parent is the child's, and
  * dibs_queue_fd must be called again.
@@ -820,7 +822,7 @@ typedef struct dibs_queue dibs_queue;
 typedef enum dibs_done_kind {
     DIBS_DONE_LOCK,   /* of dibs_lock_begin and dibs_lock_names_begin */
     DIBS_DONE_UNLOCK, /* of dibs_unlock_begin */
-    DIBS_DONE_LOST    /* a hold that one of these acquired lost its lease: see dibs_lock_begin */
+    DIBS_DONE_LOST    /* a hold that a begun call acquired lost its lease: see dibs_lock_begin */
 } dibs_done_kind;
 
 typedef struct dibs_completion {
