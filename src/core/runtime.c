@@ -34,6 +34,7 @@
 _Static_assert(sizeof(struct dibs_runtime) <= 440, "runtime.h and dibs.h say how much of a closed one stays");
 
 static pthread_cond_t all_gone = PTHREAD_COND_INITIALIZER;           /* waited on with the mutex of the process */
+static pthread_cond_t core_made = PTHREAD_COND_INITIALIZER;          /* likewise */
 static dibs_runtime *runtimes DIBS__GUARDED_BY(dibs__process_mutex); /* the open ones, by falling serial */
 static dibs_runtime *closed_runtimes DIBS__GUARDED_BY(dibs__process_mutex); /* kept for leak checkers to find */
 static struct dibs__core *abandoned DIBS__GUARDED_BY(dibs__process_mutex);  /* likewise; of ancestors of this child */
@@ -242,10 +243,11 @@ static void on_exit_of_process(void)
 
 /* ---------------------------------------------------------------------- fork */
 
-/* The threads that slept on all_gone do not exist in the child. */
+/* The threads that slept on these do not exist in the child. */
 static void forget_threads(void)
 {
     all_gone = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+    core_made = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
     dibs__spin_after_fork();
 }
 
@@ -292,27 +294,38 @@ static void adopt(dibs_runtime *runtime)
         for (unsigned i = 0; i < DIBS__VISITS; i++) /* those inside are the parent's threads */
             atomic_store(&runtime->visits[i].inside, 0);
         abandon(runtime);
+        runtime->making = false;
         atomic_store(&runtime->untaken, 0); /* completions in queues are the parent's */
         atomic_store(&runtime->generation, generation);
     }
     dibs__process_unlock();
 }
 
-/* Visitors may do this at the same time; one of their cores is used. False: no memory, thread or descriptor. */
+/*
+ * In a forked child, whose visitors may come here at the same time. One of them makes the core, without the mutex; the
+ * others wait for it, since there may be memory, threads and descriptors for one core alone. False: there are not.
+ */
 static bool make_core_of_child(struct dibs__visit *visit, dibs_runtime *runtime)
 {
     struct dibs__core *made = NULL;
     struct dibs__error error;
 
-    if (make_core(runtime, &made, true, &error) != DIBS_OK)
-        return false;
-    if (atomic_compare_exchange_strong(&runtime->core, &visit->core, made)) {
-        visit->core = made;
+    dibs__process_lock();
+    while (!(visit->core = atomic_load(&runtime->core)) && runtime->making)
+        dibs__process_wait(&core_made);
+    if (!visit->core)
+        runtime->making = true;
+    dibs__process_unlock();
+    if (visit->core)
         return true;
-    }
-    dibs__core_end(made, dibs__now(runtime->clock));
-    dibs__core_free(made);
-    return true;
+    bool good = make_core(runtime, &made, true, &error) == DIBS_OK;
+    dibs__process_lock();
+    if (good)
+        atomic_store(&runtime->core, visit->core = made);
+    runtime->making = false;
+    pthread_cond_broadcast(&core_made);
+    dibs__process_unlock();
+    return good;
 }
 
 dibs_status dibs__visit_begin(struct dibs__visit *visit, dibs_runtime *runtime, struct dibs__error *error)

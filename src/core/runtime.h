@@ -36,6 +36,7 @@ struct dibs_runtime {
     const struct dibs__clock *clock;                   /* read-only */
     atomic_bool closing;                               /* atomic; dibs_shutdown or dibs_close has begun */
     bool closed DIBS__GUARDED_BY(dibs__process_mutex); /* dibs_close has begun */
+    bool making DIBS__GUARDED_BY(dibs__process_mutex); /* in a forked child: a visitor makes the core */
     atomic_uint generation; /* atomic; fork generation of the process that `core` belongs to, or will */
     _Atomic(struct dibs__core *)
         core; /* atomic; in a forked child NULL until the first visit; dibs_close frees it when no thread is inside */
