@@ -6,6 +6,7 @@
 #define THREADS 8
 #define NAMES 100
 #define HELD 30
+#define IDLE 12
 
 /* No master is failed over that merely stands still for a while on a busy machine, unless a test kills one. */
 #define CALM_TIMEOUT_MS 20000
@@ -286,6 +287,30 @@ TEST_ON(an_unlock_is_done_at_the_new_master, struct scene *s)
     assert_false(has_lock(replica, name));
     dibs_owner owner = owner_of(s->rt, name);
     assert_false(owner.held);
+    server_restart(master);
+    cluster_await_ok(s->c);
+}
+
+/* None of these runtimes has had a connection to the dead master, so none has heard yet that it was replaced. */
+TEST_ON(the_first_look_and_try_after_a_failover_find_the_new_master, struct scene *s)
+{
+    const unsigned slot = 16383;
+    server *master = cluster_owner(s->c, slot);
+    dibs_runtime *idle[IDLE];
+    dibs_owner owner;
+    char name[32];
+
+    snprintf(name, sizeof name, "%s", new_name(s, master));
+    for (int i = 0; i < IDLE; i++)
+        idle[i] = open_url(s->c->url, NULL);
+    await_that(server_integer(master, "WAIT 1 100") == 1);
+    kill_master(s->c, master);
+    await_heir(s->c, slot, master);
+    for (int i = 0; i < IDLE; i++) {
+        assert_status(DIBS_OK, i % 2 == 0 ? dibs_query(idle[i], name, &owner) : dibs_trylock(idle[i], name));
+        assert_status(i % 2 == 0 ? DIBS_NOT_HELD : DIBS_OK, dibs_unlock(idle[i], name));
+        dibs_close(idle[i]);
+    }
     server_restart(master);
     cluster_await_ok(s->c);
 }

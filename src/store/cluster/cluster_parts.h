@@ -50,6 +50,7 @@ struct dibs__node {
     atomic_int users;            /* atomic; number of users, or DIBS__NODE_CLOSED */
     atomic_bool in_map;          /* atomic; the map names the node */
     atomic_bool down;            /* atomic; the node can't be reached */
+    _Atomic int64_t down_since;  /* atomic; set before `down` */
     atomic_uint_fast64_t server; /* atomic; as dibs__redis_server; 0: not known */
     bool watching;               /* scheduler thread only; the node reports changes */
     size_t fd_count; /* scheduler thread only; number of descriptors of the last interest; 0: the node was not open */

@@ -170,6 +170,8 @@ static void on_reachable(void *source, bool up, const char *detail)
 {
     struct dibs__node *node = source;
 
+    if (!up)
+        atomic_store(&node->down_since, dibs__now(node->cluster->config.clock));
     atomic_store(&node->down, !up);
     if (!up)
         dibs__map_want(node->cluster);

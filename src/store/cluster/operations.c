@@ -20,7 +20,6 @@ struct cluster_op {
     struct dibs__node *node;        /* the one that is asked; in use */
     unsigned slot;
     unsigned hops;
-    bool was_away; /* the node could not be reached when the operation began */
     struct dibs__backoff backoff;
 };
 
@@ -35,10 +34,7 @@ static struct cluster_op *new_op(struct dibs__cluster *cluster, const char *name
     struct cluster_op *cluster_op = node ? malloc(sizeof *cluster_op) : NULL;
 
     if (cluster_op)
-        *cluster_op = (struct cluster_op){.node = node,
-                                          .slot = slot,
-                                          .was_away = atomic_load(&node->down),
-                                          .backoff = {.first_ms = DIBS__PAUSE_FIRST_MS}};
+        *cluster_op = (struct cluster_op){.node = node, .slot = slot, .backoff = {.first_ms = DIBS__PAUSE_FIRST_MS}};
     else if (node)
         dibs__node_unuse(node);
     if (node && !cluster_op && error)
@@ -101,13 +97,15 @@ static bool is_sent_on(struct dibs__cluster *cluster, struct cluster_op *cluster
 }
 
 /*
- * Until when to wait for an heir. If the node was away before, the map is being asked for all the time: there is
+ * Until when to wait for an heir. If the node has been away for longer, the map has been asked for since: there is
  * nothing to wait for.
  */
 static int64_t heir_by(const struct dibs__cluster *cluster, const struct cluster_op *cluster_op, int64_t deadline,
                        bool patient)
 {
-    int64_t now = dibs__now(cluster->config.clock), soon = cluster_op->was_away ? now : dibs__after_ms(now, HEIR_MS);
+    const struct dibs__node *node = cluster_op->node;
+    int64_t since = atomic_load(&node->down) ? atomic_load(&node->down_since) : dibs__now(cluster->config.clock);
+    int64_t soon = dibs__after_ms(since, HEIR_MS);
 
     return patient || deadline < soon ? deadline : soon;
 }
