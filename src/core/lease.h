@@ -85,6 +85,7 @@ struct dibs__renewal_state {
     bool changed;       /* the store reported a change while a request was in flight: another request must follow */
     bool paced; /* counted in `paced` of the renewals, among the leases that wait to be looked at because of a change */
     bool grouped;      /* the lease is kept alive, in a group of leases that are due together (due.h) */
+    uint8_t failure;   /* the number of the reason of the last failure (renewal.c); 0: not known */
     uint32_t lease_ms; /* the length of the lease from the next renewal on */
     uint32_t renew_ms; /* the longest time until the next renewal; 0: a third of the lease */
     struct dibs__lease *next, *previous; /* in the ring of its group */

@@ -10,6 +10,7 @@
  */
 #include "core/renewal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,6 +24,7 @@
 #define PACE DIBS__NS_PER_MS              /* leases with a change to look at are due at multiples of this time, */
 #define PACE_MOST 96                      /* at most this many at each, */
 #define PACE_LATER 2                      /* and at least this many such times after the change */
+#define FAILURES 16                       /* number of reasons that are remembered */
 
 enum watching {
     WATCHING_UNKNOWN, /* the store was not asked to watch yet */
@@ -30,15 +32,43 @@ enum watching {
     WATCHING_ON
 };
 
+/* Why renewals failed. A lease remembers the number: each node of a cluster has reasons of its own. */
+struct failure {
+    uint8_t number; /* 0: none */
+    char detail[DIBS__DETAIL_MAX];
+};
+
 struct dibs__renewals {
     struct dibs__renewal_config config; /* read-only */
     struct dibs__mutex mutex;
     struct dibs__due due DIBS__GUARDED_BY(dibs__renewals_mutex); /* the leases that are kept alive, with a reference */
-    struct dibs__error last_failure DIBS__GUARDED_BY(dibs__renewals_mutex); /* the last failure of a renewal */
+    struct failure failures[FAILURES] DIBS__GUARDED_BY(dibs__renewals_mutex); /* the last ones with different texts */
+    uint8_t newest_failure DIBS__GUARDED_BY(dibs__renewals_mutex);
     enum watching watching DIBS__GUARDED_BY(dibs__renewals_mutex);
     size_t paced DIBS__GUARDED_BY(dibs__renewals_mutex); /* number of leases to look at because of a change */
     pthread_cond_t changed;                              /* waited on with mutex */
 };
+
+/* The number by which a lease remembers that reason. */
+static uint8_t note_failure(struct dibs__renewals *r, const char *detail) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    for (size_t i = 0; i < FAILURES; i++)
+        if (r->failures[i].number > 0 && strcmp(r->failures[i].detail, detail) == 0)
+            return r->failures[i].number;
+    r->newest_failure = (uint8_t)(r->newest_failure % UINT8_MAX + 1);
+    struct failure *failure = &r->failures[r->newest_failure % FAILURES];
+    failure->number = r->newest_failure;
+    snprintf(failure->detail, sizeof failure->detail, "%s", detail);
+    return failure->number;
+}
+
+/* "": there is no reason, or it is not known any more. */
+static const char *failure_text(const struct dibs__renewals *r, uint8_t number) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    const struct failure *failure = &r->failures[number % FAILURES];
+
+    return number > 0 && failure->number == number ? failure->detail : "";
+}
 
 /*
  * When to look at a lease because of a change. Not at once, because many changes may come together, and because a key
@@ -245,11 +275,12 @@ dibs_status dibs__renewals_extend(struct dibs__renewals *r, struct dibs__lease *
 {
     dibs__renewals_mutex_lock(&r->mutex);
     dibs_status status = extend(r, lease, lease_ms, deadline);
+    const char *why = lease->renewal_state.failed ? failure_text(r, lease->renewal_state.failure) : "";
     if (status != DIBS_OK && status != DIBS_LOST)
         dibs__error_set(error, status, "%s",
                         status == DIBS_NO_MEMORY && !lease->renewal_state.extending ? "no memory for an extension"
-                        : lease->renewal_state.failed                               ? r->last_failure.detail
-                                                      : "the store did not answer in time");
+                        : *why                                                      ? why
+                               : "the store did not answer in time");
     dibs__renewals_mutex_unlock(&r->mutex);
     return status;
 }
@@ -357,7 +388,7 @@ enum notice_kind { LOST, AT_RISK, KEPT /* its use must be looked at */ };
 struct notice {
     struct dibs__lease *lease;
     enum notice_kind kind;
-    bool failed; /* a renewal has failed since the lease was last confirmed, which is the reason to tell */
+    uint8_t failure; /* why a renewal has failed since the lease was last confirmed; 0: none has, or nobody knows */
 };
 
 /* A batch, and the texts of its tokens one behind the other. */
@@ -371,9 +402,8 @@ struct sent {
 struct round {
     struct notice notices[2 * DIBS__BATCH_MAX];
     size_t count;
-    struct sent *sent;          /* what to renew; NULL: nothing */
-    struct sent *watch;         /* what to watch; NULL: nothing */
-    char why[DIBS__DETAIL_MAX]; /* why renewals failed */
+    struct sent *sent;  /* what to renew; NULL: nothing */
+    struct sent *watch; /* what to watch; NULL: nothing */
     bool more;
 };
 
@@ -451,7 +481,8 @@ static void add_to_watch(struct dibs__renewals *r, struct round *round, struct d
 static void add_notice(struct round *round, struct dibs__lease *lease, enum notice_kind kind)
     DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    round->notices[round->count++] = (struct notice){lease, kind, lease->renewal_state.failed};
+    round->notices[round->count++] =
+        (struct notice){lease, kind, lease->renewal_state.failed ? lease->renewal_state.failure : 0};
 }
 
 /* The last lease of a batch of the round, beside which the next one is due; NULL: there is none. */
@@ -515,7 +546,6 @@ static void collect(struct dibs__renewals *r, struct round *round)
     if (round->watch && r->watching == WATCHING_UNKNOWN)
         r->watching = WATCHING_OFF; /* the store tells when it begins to watch */
     round->more = dibs__due_at(dibs__due_first(&r->due)) <= now;
-    memcpy(round->why, r->last_failure.detail, sizeof round->why);
     dibs__renewals_mutex_unlock(&r->mutex);
 }
 
@@ -523,7 +553,10 @@ static void carry_out(struct dibs__renewals *r, struct round *round)
 {
     for (size_t i = 0; i < round->count; i++) {
         const struct notice *notice = &round->notices[i];
-        const char *why = notice->failed ? round->why : "";
+        char why[DIBS__DETAIL_MAX];
+        dibs__renewals_mutex_lock(&r->mutex);
+        snprintf(why, sizeof why, "%s", failure_text(r, notice->failure));
+        dibs__renewals_mutex_unlock(&r->mutex);
         if (notice->kind == LOST)
             r->config.lost(r->config.context, notice->lease, false, why);
         else if (notice->kind == AT_RISK)
@@ -567,6 +600,7 @@ struct landing {
     int64_t now;
     struct dibs__lease *beside; /* the lease before this one, in the heap; NULL: there is none */
     unsigned renewed, failed;
+    uint8_t failure; /* the number of the error; 0: there is none */
 };
 
 /* Takes what the store said of one lease. True: the store said that the lease is gone. */
@@ -590,6 +624,8 @@ static bool take_result(struct dibs__renewals *r, struct landing *landing, const
             DIBS__PROBE(renew, lease->name, item->lease_ms);
         if (!item->extension && !item->look)
             *(item->result == DIBS__RENEWED ? &landing->renewed : &landing->failed) += 1;
+        if (!item->look)
+            lease->renewal_state.failure = landing->failure;
         if (dibs__renewal_state_take_result(lease, item, landing->batch->proof, landing->error->status, landing->now))
             pthread_cond_broadcast(&r->changed);
     }
@@ -605,7 +641,7 @@ static void land(struct dibs__renewals *r, struct dibs__batch *batch, const stru
 
     dibs__renewals_mutex_lock(&r->mutex);
     if (error->status != DIBS_OK)
-        r->last_failure = *error;
+        landing.failure = note_failure(r, error->detail);
     for (size_t i = 0; i < batch->count; i++) {
         if (take_result(r, &landing, &batch->items[i]) || batch->items[i].wanted)
             continue;

@@ -58,6 +58,26 @@ TEST_ON(an_old_failure_is_not_the_reason_of_a_new_loss, stage *s)
     assert_status(DIBS_LOST, dibs_unlock(s->rt, "a"));
 }
 
+/* They are renewed by different requests, as the leases of two nodes of a cluster are. */
+TEST_ON(the_reason_of_another_lease_is_not_told, stage *s)
+{
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    faults_renewal(&s->faults, DIBS_DENIED, FOR_EVER);
+    stage_advance(s, MS(10000));
+    for (int i = 0; i < 4; i++)
+        stage_advance(s, MS(1000));
+    assert_int_equal(stats_of(s->rt).renew_failed, 5);
+    faults_renewal(&s->faults, DIBS_STORE_ERROR, FOR_EVER);
+    assert_status(DIBS_OK, dibs_lock_with(s->rt, "b", 0, &(dibs_lock_options){.lease_ms = 2100}));
+    stage_advance(s, MS(750));
+    assert_int_equal(stats_of(s->rt).renew_failed, 6); /* that of b */
+    stage_advance(s, MS(250));
+    recorded_event risk = events_await(&s->events, DIBS_EVENT_AT_RISK, "a");
+    assert_non_null(strstr(risk.detail, dibs_status_name(DIBS_DENIED)));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "b"));
+}
+
 TEST_ON(a_lease_that_the_store_says_is_gone_is_lost_at_once, stage *s)
 {
     lock_many(s, 3);
