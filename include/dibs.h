@@ -440,7 +440,8 @@ typedef struct dibs_lock_options { /* all zero: the defaults */
  *
  * DIBS_FAIR: each thread has its own place in the store's queue, and is granted the lock by
  * the store when its turn comes. A waiter that has not re-asked within half its lease,
- * because its machine stopped or can't be reached, loses its place. Without the right to
+ * because its machine stopped or can't be reached, loses its place; on a cluster so may one
+ * whose slot moves, if the lock is released meanwhile (GUARANTEES.md). Without the right to
  * subscribe to the runtime's channel, a fair call returns DIBS_DENIED, and other waiters
  * ask every 50 to 100 ms. A quorum has no common queue: DIBS_FAIR is DIBS_INVALID there.
  *
