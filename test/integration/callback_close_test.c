@@ -14,16 +14,11 @@ struct callback {
     bool gone;    /* the lock was gone from the store while the callback held it */
 };
 
-static bool is_closing(void *arg)
-{
-    return dibs_trylock(arg, "other") == DIBS_CLOSED;
-}
-
-static bool is_gone(void *arg)
+static bool is_gone(dibs_runtime *rt)
 {
     dibs_owner owner;
 
-    return dibs_query(arg, "callback", &owner) == DIBS_OK && !owner.held;
+    return dibs_query(rt, "callback", &owner) == DIBS_OK && !owner.held;
 }
 
 static void hold_during_the_close(const dibs_event *event, void *arg)
@@ -36,8 +31,8 @@ static void hold_during_the_close(const dibs_event *event, void *arg)
         return;
     c->locked = dibs_lock(rt, "callback");
     atomic_store(&c->holds, true);
-    c->closing = wait_until(is_closing, rt, LIMIT_MS) ? DIBS_CLOSED : DIBS_OK;
-    c->gone = wait_until(is_gone, c->looker, 300); /* must not happen: dibs_close would have released the lock */
+    c->closing = within(LIMIT_MS, dibs_trylock(rt, "other") == DIBS_CLOSED) ? DIBS_CLOSED : DIBS_OK;
+    c->gone = within(300, is_gone(c->looker)); /* must not happen: dibs_close would have released the lock */
     c->checked = dibs_check(rt, "callback");
     c->queried = dibs_query(rt, "callback", &owner);
     c->unlocked = c->unlocks ? dibs_unlock(rt, "callback") : DIBS_OK;

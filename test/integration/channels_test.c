@@ -37,16 +37,12 @@ static void expect_by_turns(events *e)
     pthread_mutex_unlock(&e->mutex);
 }
 
-static bool all_downs_are_over(void *arg)
-{
-    return events_count(arg, DIBS_EVENT_STORE_UP, NULL) == events_count(arg, DIBS_EVENT_STORE_DOWN, NULL);
-}
-
 /* Waits until each DOWN is followed by an UP. */
 static void expect_up_at_last(events *e)
 {
-    assert_that(wait_until(all_downs_are_over, e, LIMIT_MS), "%u DOWN, %u UP",
-                events_count(e, DIBS_EVENT_STORE_DOWN, NULL), events_count(e, DIBS_EVENT_STORE_UP, NULL));
+    await_or_say(events_count(e, DIBS_EVENT_STORE_UP, NULL) == events_count(e, DIBS_EVENT_STORE_DOWN, NULL),
+                 "%u DOWN, %u UP", events_count(e, DIBS_EVENT_STORE_DOWN, NULL),
+                 events_count(e, DIBS_EVENT_STORE_UP, NULL));
     expect_by_turns(e);
 }
 
@@ -120,10 +116,8 @@ TEST_ON(existing_connections_are_used_before_new_ones_are_made, fixture *f)
     assert_int_equal(events_count(&f->events, DIBS_EVENT_STORE_UP, NULL), 0);
 }
 
-static bool all_are_connected(void *arg)
+static bool all_are_connected(fixture *f)
 {
-    fixture *f = arg;
-
     tries_that_succeed(f->rt);
     return server_clients(f->server) == 4; /* with the scheduler's connection */
 }
@@ -132,7 +126,7 @@ static bool all_are_connected(void *arg)
 TEST_ON(busy_connections_bring_more_in_the_background, fixture *f)
 {
     fixture_open_connected(f, LONG_LEASE_MS);
-    assert_true(wait_until(all_are_connected, f, LIMIT_MS));
+    await_that(all_are_connected(f));
 }
 
 static bool stop_at_first(const char *name, const dibs_owner *owner, void *arg)
@@ -197,7 +191,7 @@ TEST_ON(calls_after_idle_connections_have_ended_make_new_ones, fixture *f)
 
     fixture_open_connected(f, LONG_LEASE_MS);
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
-        assert_true(wait_until(all_are_connected, f, LIMIT_MS));
+        await_that(all_are_connected(f));
         server_do(f->server, "CLIENT KILL TYPE normal SKIPME yes");
         dibs_status status = calls[i].call(f->rt);
         assert_that(status == calls[i].status, "call %zu: %s: %s", i, dibs_status_name(status), dibs_last_error());
@@ -206,18 +200,6 @@ TEST_ON(calls_after_idle_connections_have_ended_make_new_ones, fixture *f)
 
 /* ------------------------------------------------------------- down, and up */
 
-struct downs {
-    events *events;
-    unsigned count;
-};
-
-static bool so_many_downs_came(void *arg)
-{
-    const struct downs *downs = arg;
-
-    return events_count(downs->events, DIBS_EVENT_STORE_DOWN, NULL) >= downs->count;
-}
-
 TEST_ON(down_is_told_when_no_connection_is_left_and_up_when_one_is_back, fixture *f)
 {
     fixture_open_connected(f, LONG_LEASE_MS);
@@ -225,7 +207,7 @@ TEST_ON(down_is_told_when_no_connection_is_left_and_up_when_one_is_back, fixture
         take_no_more_clients(f);
         server_do(f->server, "CLIENT KILL TYPE normal SKIPME yes");
         await_that(dibs_trylock(f->rt, "x") == DIBS_UNAVAILABLE);
-        assert_true(wait_until(so_many_downs_came, &(struct downs){&f->events, i}, LIMIT_MS));
+        await_that(events_count(&f->events, DIBS_EVENT_STORE_DOWN, NULL) >= i);
         take_clients_again(f);
         await_that(dibs_trylock(f->rt, "x") == DIBS_OK);
         expect_up_at_last(&f->events);
@@ -245,7 +227,7 @@ TEST_WITH(a_restart_under_load_loses_nothing, fixture_setup, fixture_teardown_ex
         server_kill(f->server);
         crowd_end(crowd);
         await_that(dibs_trylock(f->rt, "x") == DIBS_UNAVAILABLE);
-        assert_true(wait_until(so_many_downs_came, &(struct downs){&f->events, i}, LIMIT_MS));
+        await_that(events_count(&f->events, DIBS_EVENT_STORE_DOWN, NULL) >= i);
         server_restart(f->server);
         await_that(dibs_trylock(f->rt, "x") == DIBS_OK);
         expect_up_at_last(&f->events);
@@ -259,7 +241,7 @@ TEST_ON(a_silent_server_is_down_though_idle_connections_are_open, fixture *f)
 {
     f->config.connect_timeout_ms = f->config.command_timeout_ms = 200;
     fixture_open_connected(f, LONG_LEASE_MS);
-    assert_true(wait_until(all_are_connected, f, LIMIT_MS));
+    await_that(all_are_connected(f));
     server_pause(f->server);
     assert_status(DIBS_UNAVAILABLE, dibs_trylock(f->rt, "x"));
     events_await(&f->events, DIBS_EVENT_STORE_DOWN, NULL);
@@ -269,9 +251,8 @@ TEST_ON(a_silent_server_is_down_though_idle_connections_are_open, fixture *f)
     dibs_unlock_all(f->rt); /* otherwise the release goes on in the background */
 }
 
-static bool is_told_down(void *arg)
+static bool is_told_down(fixture *f)
 {
-    fixture *f = arg;
     dibs_owner owner;
 
     assert_status(DIBS_UNAVAILABLE, dibs_query(f->rt, "x", &owner));
@@ -284,7 +265,7 @@ TEST_ON(a_server_that_leaves_queries_unanswered_is_down, fixture *f)
     f->config.connect_timeout_ms = f->config.command_timeout_ms = 200;
     fixture_open_connected(f, LONG_LEASE_MS);
     server_pause(f->server);
-    assert_true(wait_until(is_told_down, f, LIMIT_MS));
+    await_that(is_told_down(f));
     server_resume(f->server);
     await_that(dibs_trylock(f->rt, "x") == DIBS_OK);
     expect_up_at_last(&f->events);
@@ -301,7 +282,7 @@ static script_server *open_with_all(fixture *f)
     f->urls[0] = script_server_url(net);
     f->config.outage_ms = LIMIT_MS;
     fixture_open_connected(f, LONG_LEASE_MS);
-    assert_true(wait_until(all_are_connected, f, LIMIT_MS));
+    await_that(all_are_connected(f));
     return net;
 }
 

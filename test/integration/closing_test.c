@@ -96,10 +96,8 @@ static void *work(void *arg)
 }
 
 /* Whether all workers have made so many rounds of calls since the counts were set to 0. */
-static bool have_called(void *arg)
+static bool have_called(struct crowd *c)
 {
-    struct crowd *c = arg;
-
     for (int i = 0; i < WORKERS; i++)
         if (atomic_load(&c->calls[i]) < CALLS)
             return false;
@@ -110,7 +108,7 @@ static void await_calls(struct crowd *c)
 {
     for (int i = 0; i < WORKERS; i++)
         atomic_store(&c->calls[i], 0);
-    assert_true(wait_until(have_called, c, LIMIT_MS));
+    await_that(have_called(c));
     assert_that(atomic_load(&c->wrong) == 0, "%s says the status of bit 0x%x", atomic_load(&c->wrong_at),
                 atomic_load(&c->wrong));
 }

@@ -219,11 +219,11 @@ static void clients_of(server *node, long long *count)
     freeReplyObject(reply);
 }
 
-static bool has_no_client(void *arg)
+static bool has_no_client(server *s)
 {
     long long count;
 
-    clients_of(arg, &count);
+    clients_of(s, &count);
     return count == 0;
 }
 
@@ -236,7 +236,7 @@ TEST_ON(the_replica_of_the_url_is_left_once_the_masters_are_known, struct scene 
     s->urls[0] = url;
     open_on_cluster(s, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(s->rt, "x"));
-    assert_true(wait_until(has_no_client, replica, LIMIT_MS));
+    await_that(has_no_client(replica));
     assert_status(DIBS_OK, dibs_unlock(s->rt, "x"));
 }
 

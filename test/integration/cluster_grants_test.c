@@ -40,20 +40,13 @@ static long long listeners(server *node, const char *channel)
     return count;
 }
 
-struct wanted {
-    server *node;
-    const char *name;
-    bool sharded; /* only a sharded channel will do */
-};
-
-static bool can_be_told(void *arg)
+/* sharded: only a sharded channel will do. */
+static bool can_be_told(server *node, const char *name, bool sharded)
 {
-    const struct wanted *wanted = arg;
     queue_entry entry;
 
-    return queue_find(wanted->node, wanted->name, 0, &entry) &&
-           (!wanted->sharded || entry.channel[strlen(entry.channel) - 1] == '}') &&
-           listeners(wanted->node, entry.channel) == 1;
+    return queue_find(node, name, 0, &entry) && (!sharded || entry.channel[strlen(entry.channel) - 1] == '}') &&
+           listeners(node, entry.channel) == 1;
 }
 
 /* The waiter begins to wait. */
@@ -66,7 +59,7 @@ static void begin(struct waiting *w)
 /* The waiter is in the queue at the node, and listens there. */
 static void await_told(struct waiting *w, server *node)
 {
-    assert_that(wait_until(can_be_told, &(struct wanted){node, w->name, false}, LIMIT_MS), "%s can't be told", w->name);
+    await_or_say(can_be_told(node, w->name, false), "%s can't be told", w->name);
 }
 
 /* The lock is released, and the waiter has it. */
@@ -110,11 +103,9 @@ static void finish_by_push_at_last(struct waiting *w, server *node)
 /* Until the sharded channel of the slot is subscribed, entries name the runtime's own. */
 static void begin_sharded(struct waiting *w, server *node)
 {
-    struct wanted wanted = {node, w->name, true};
-
     begin(w);
     await_told(w, node);
-    for (int64_t limit = now_ms() + LIMIT_MS; !can_be_told(&wanted);) {
+    for (int64_t limit = now_ms() + LIMIT_MS; !can_be_told(node, w->name, true);) {
         assert_that(now_ms() < limit, "%s never waits on a sharded channel", w->name);
         finish(w);
         begin(w);

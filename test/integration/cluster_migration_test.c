@@ -218,18 +218,6 @@ TEST_ON(an_acquire_waits_for_a_slot_without_a_node, struct scene *s)
 
 /* ----------------------------------------------------------------------- in doubt */
 
-struct key_at {
-    server *node;
-    const char *name;
-};
-
-static bool is_there(void *arg)
-{
-    const struct key_at *at = arg;
-
-    return has_lock(at->node, at->name);
-}
-
 /*
  * A node is stopped until the connection is given up because of another ask, whose time is over. Then it executes the
  * ask, which is not too late, and the asking thread can't know that. No connection to the node can be made meanwhile,
@@ -254,7 +242,7 @@ TEST_ON(an_ask_in_doubt_moves_with_its_slot, struct scene *s)
     actor_begin_lock(a, s->rt, m.name, LIMIT_MS);
     assert_status(DIBS_UNAVAILABLE, actor_result(hasty));
     server_resume(m.from);
-    assert_that(wait_until(is_there, &(struct key_at){m.from, m.name}, LIMIT_MS), "the ask was not executed");
+    await_or_say(has_lock(m.from, m.name), "the ask was not executed");
     assert_true(actor_busy(a));
     server_string(m.from, before, sizeof before, "GET lock:%s", m.name);
     cluster_move_slot(s->c, m.slot, m.to);

@@ -125,11 +125,6 @@ TEST_ON(a_lock_that_is_held_moves_with_its_slot, struct scene *s)
     assert_status(DIBS_OK, dibs_unlock(s->rt, name));
 }
 
-struct lost {
-    dibs_runtime *rt;
-    const char *name;
-};
-
 /*
  * Whether the node tells is found out by a key in the slot of the first lock that was watched there. That slot moves
  * away, and then the connection breaks that was told.
@@ -156,13 +151,6 @@ TEST_ON(a_node_tells_of_changes_though_that_slot_has_moved, struct scene *s)
         assert_status(DIBS_OK, dibs_unlock(s->rt, name[i]));
 }
 
-static bool is_lost(void *arg)
-{
-    const struct lost *lost = arg;
-
-    return dibs_check(lost->rt, lost->name) == DIBS_LOST;
-}
-
 /* The new node has told nobody yet, and the old one never tells again. */
 TEST_ON(a_change_is_told_by_the_node_that_the_slot_has_moved_to, struct scene *s)
 {
@@ -177,7 +165,7 @@ TEST_ON(a_change_is_told_by_the_node_that_the_slot_has_moved_to, struct scene *s
     cluster_move_slot(s->c, slot_of(s, name), to);
     await_tracked(to, s->rt, pairs + 1);
     server_do(to, "DEL lock:%s", name);
-    assert_true(wait_until(is_lost, &(struct lost){s->rt, name}, SOON_MS));
+    assert_true(within(SOON_MS, dibs_check(s->rt, name) == DIBS_LOST));
     assert_status(DIBS_LOST, dibs_unlock(s->rt, name));
 }
 

@@ -248,18 +248,12 @@ TEST_ON(nodes_are_not_hammered_for_the_map, struct scene *s)
 
 /* ------------------------------------------------------------------------ the events */
 
-struct question {
-    dibs_runtime *rt;
-    const char *name;
-};
-
 /* In the short time that the tests below give it, a busy machine may not answer at once. */
-static bool is_answered(void *arg)
+static bool is_answered(dibs_runtime *rt, const char *name)
 {
-    const struct question *q = arg;
     dibs_owner owner;
 
-    return dibs_query(q->rt, q->name, &owner) == DIBS_OK;
+    return dibs_query(rt, name, &owner) == DIBS_OK;
 }
 
 TEST_ON(the_store_is_down_only_when_no_node_answers, struct scene *s)
@@ -267,7 +261,7 @@ TEST_ON(the_store_is_down_only_when_no_node_answers, struct scene *s)
     s->config.connect_timeout_ms = s->config.command_timeout_ms = 200;
     open_on_cluster(s, LONG_LEASE_MS);
     const char *name = new_name(s, s->c->nodes[1]);
-    assert_true(wait_until(is_answered, &(struct question){s->rt, name}, LIMIT_MS));
+    await_that(is_answered(s->rt, name));
     for (int i = 0; i < 3; i++)
         server_kill(s->c->nodes[i]);
     events_await(&s->events, DIBS_EVENT_STORE_DOWN, NULL);
@@ -285,7 +279,7 @@ TEST_ON(the_store_is_up_again_when_one_node_answers, struct scene *s)
     s->config.connect_timeout_ms = s->config.command_timeout_ms = 200;
     open_on_cluster(s, LONG_LEASE_MS);
     const char *name = new_name(s, s->c->nodes[1]);
-    assert_true(wait_until(is_answered, &(struct question){s->rt, name}, LIMIT_MS));
+    await_that(is_answered(s->rt, name));
     for (int i = 0; i < 3; i++)
         server_kill(s->c->nodes[i]);
     for (unsigned i = 0; i < 3; i++) {

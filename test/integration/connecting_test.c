@@ -46,20 +46,13 @@ static void close_uncut(fixture *f, script_server *net)
     script_server_stop(net);
 }
 
-static bool short_call_succeeds(void *arg)
-{
-    fixture *f = arg;
-
-    return dibs_timedlock(f->rt, "x", SHORT_MS) == DIBS_OK;
-}
-
 /* No single call has the time to connect, but together they have. */
 TEST_ON(short_calls_connect_in_the_end, fixture *f)
 {
     for (int i = 0; i < 3; i++) {
         script_server *net = open_and_cut(f);
 
-        assert_that(wait_until(short_call_succeeds, f, LIMIT_MS), "%s", dibs_last_error());
+        await_or_say(dibs_timedlock(f->rt, "x", SHORT_MS) == DIBS_OK, "%s", dibs_last_error());
         script_server_delay(net, 0);
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
         close_uncut(f, net);

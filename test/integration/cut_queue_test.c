@@ -355,9 +355,8 @@ TEST(a_grant_survives_when_every_connection_breaks)
 }
 
 /* Its time may be over before it is seen to wait. */
-static bool listens_or_gave_up(void *arg)
+static bool listens_or_gave_up(scene *s)
 {
-    scene *s = arg;
     queue_entry entry;
 
     return !actor_busy(s->first) ||
@@ -377,7 +376,7 @@ TEST(a_grant_that_nobody_waits_for_is_given_back_though_cut)
 
         lock_directly(&s);
         actor_begin_lock(s.first, s.rt, "cut", 200);
-        assert_true(wait_until(listens_or_gave_up, &s, LIMIT_MS));
+        await_that(listens_or_gave_up(&s));
         queued += actor_busy(s.first);
         script_server_hold_pushes(s.net, true);
         assert_status(DIBS_OK, dibs_unlock(s.f->rt, "cut"));

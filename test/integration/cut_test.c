@@ -111,7 +111,7 @@ TEST(a_release_may_be_cut_at_any_byte)
     cut_everywhere(*state, cut_release);
 }
 
-static bool is_connected(void *rt)
+static bool is_connected(dibs_runtime *rt)
 {
     dibs_owner owner;
 
@@ -131,7 +131,7 @@ TEST_ON(a_reply_that_hangs_ends_at_the_timeout, fixture *f)
         script_rule rule = {.match = ASK_OR_RELEASE, .nth = 1, .action = actions[i], .count = 3};
         int64_t begin = now_ms();
 
-        assert_true(wait_until(is_connected, rt, LIMIT_MS)); /* so that the call has time for its ask */
+        await_that(is_connected(rt)); /* so that the call has time for its ask */
         cut_acquire(f, rt, net, rule);
         cut_release(f, rt, net, rule);
         assert_true(now_ms() - begin < LIMIT_MS);

@@ -246,9 +246,9 @@ TEST_ON(examine_reports_what_a_restart_forgets, fixture *f)
 }
 
 /* Waits for the replica to be in step. */
-static bool has_replica(void *arg)
+static bool has_replica(server *master)
 {
-    redisReply *reply = server_command(arg, "INFO replication");
+    redisReply *reply = server_command(master, "INFO replication");
     bool online = strstr(reply->str, "state=online") != NULL;
 
     freeReplyObject(reply);
@@ -265,7 +265,7 @@ TEST_WITH(examine_compares_replicas_with_min_replicas, NULL, NULL, void *none)
     expect(alone, "replicas", OK, "no replicas");
     expect(careful, "replicas", BAD, "so no lock is granted");
     server_do(replica, "REPLICAOF 127.0.0.1 %d", master->port);
-    assert_true(wait_until(has_replica, master, LIMIT_MS));
+    await_that(has_replica(master));
     expect(alone, "replicas", WARN, "a failover forgets");
     expect(careful, "replicas", OK, "A grant counts once min_replicas (1)");
 }
@@ -283,7 +283,7 @@ TEST_WITH(examine_reports_a_server_that_lacks_the_replicas_it_wants, NULL, NULL,
     expect(rt, "replicas", BAD, "in step: 0. The server wants more");
     server_do(master, "ACL SETUSER default +@all");
     server_do(replica, "REPLICAOF 127.0.0.1 %d", master->port);
-    assert_true(wait_until(has_replica, master, LIMIT_MS));
+    await_that(has_replica(master));
     expect(rt, "replicas", WARN, "a failover forgets");
     server_do(replica, "CONFIG SET min-replicas-to-write 1"); /* which concerns a master alone */
     expect(test_runtime(open_url(replica->url, NULL)), "replicas", OK, "no replicas");

@@ -82,9 +82,8 @@ TEST(examine_warns_of_a_single_sentinel)
 
 /* --------------------------------------------------------------------- cluster */
 
-static bool have_no_link_to_the_first(void *arg)
+static bool have_no_link_to_the_first(cluster *c)
 {
-    cluster *c = arg;
     char nodes[4096];
 
     for (size_t i = 1; i < c->count; i++) {
@@ -102,7 +101,7 @@ static void lose_a_slot(cluster *c)
 {
     server_do(c->nodes[0], "CLUSTER DELSLOTS 100");
     server_kill(c->nodes[0]);
-    assert_true(wait_until(have_no_link_to_the_first, c, LIMIT_MS));
+    await_that(have_no_link_to_the_first(c));
     for (size_t i = 1; i < c->count; i++)
         server_do(c->nodes[i], "CLUSTER DELSLOTS 100");
     server_restart(c->nodes[0]);
@@ -202,10 +201,8 @@ TEST_WITH(examine_reports_masters_that_fail, masters_setup_3, masters_teardown, 
     await_that(findings_find(findings_of(m->rt), "quorum", WARN, "lost its data") != NULL);
 }
 
-static bool server_waits_for_its_vote(void *arg)
+static bool server_waits_for_its_vote(masters *m)
 {
-    masters *m = arg;
-
     assert_status(DIBS_OK, dibs_lock(m->rt, "a")); /* so that the master is asked for its vote */
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
     return findings_find(findings_of(m->rt), "quorum", WARN, "does not vote for another") != NULL;
@@ -216,7 +213,7 @@ TEST_WITH(examine_reports_a_master_without_a_vote, masters_setup_3, masters_tear
     masters_open_connected(m, LONG_LEASE_MS);
     server_kill(m->servers[0]);
     server_restart(m->servers[0]);
-    assert_true(wait_until(server_waits_for_its_vote, m, LIMIT_MS));
+    await_that(server_waits_for_its_vote(m));
 }
 
 TEST_WITH(examine_reports_a_master_that_keeps_data_in_part, masters_setup_3, masters_teardown, masters *m)
@@ -276,7 +273,7 @@ TEST(examine_notices_a_master_that_took_the_place_of_another)
     dibs_close(rt);
 }
 
-static bool has_number(void *s)
+static bool has_number(server *s)
 {
     char noted[256];
 
@@ -291,7 +288,7 @@ TEST_WITH(examine_reports_a_master_of_another_quorum, masters_setup_3, masters_t
 
     masters_open_connected(m, LONG_LEASE_MS);
     for (size_t i = 0; i < m->count; i++)
-        assert_true(wait_until(has_number, m->servers[i], LIMIT_MS));
+        await_that(has_number(m->servers[i]));
     assert_true(server_string(m->servers[1], noted, sizeof noted, "GET dibs:vote"));
     *strrchr(noted, ' ') = '\0';
     server_do(m->servers[1], "SET dibs:vote %s KEEPTTL", strcat(noted, " 77"));
@@ -305,7 +302,7 @@ static server *clone_by_replication(server *master)
 
     server_do(master, "CONFIG SET repl-diskless-sync-delay 0");
     server_do(clone, "REPLICAOF 127.0.0.1 %d", master->port);
-    assert_true(wait_until(master_knows, clone, LIMIT_MS));
+    await_that(master_knows(clone));
     server_do(clone, "REPLICAOF NO ONE");
     return clone;
 }
@@ -362,7 +359,7 @@ static void expect_clone_to_wait(server *(*make)(server *master))
 
     assert_status(DIBS_OK, dibs_open(&rt, &config));
     for (size_t i = 0; i < 3; i++)
-        assert_true(wait_until(has_number, s[i], LIMIT_MS));
+        await_that(has_number(s[i]));
     dibs_close(rt);
     server *clone = make(s[0]);
     assert_true(has_number(clone));

@@ -92,13 +92,6 @@ static void note_victim(const server *s, pid_t pid)
     fclose(file);
 }
 
-static bool count_has_moved(void *arg)
-{
-    long long *from = ((void **)arg)[1];
-
-    return sum_of_counts(((void **)arg)[0]) > *from;
-}
-
 /*
  * One process after another is killed, wherever it is at that moment. The remaining processes must still exclude each
  * other, and must make progress: a lock whose holder died is free after its lease, and a dead waiter is granted
@@ -116,7 +109,7 @@ TEST_WITH(killed_processes_neither_break_exclusion_nor_block_the_lock, fixture_s
     for (int i = 0; i < KILLS; i++) {
         process **victim = &workers[i % 3];
 
-        assert_that(wait_until(count_has_moved, (void *[]){f->server, &before}, LIMIT_MS), "nobody gets on");
+        await_or_say(sum_of_counts(f->server) > before, "nobody gets on");
         note_victim(f->server, (*victim)->pid);
         process_kill(*victim);
         process_free(*victim);

@@ -159,11 +159,11 @@ TEST_ON(open_survives_a_lack_of_descriptors, fixture *f)
     expect_works(f, f->rt, "x");
 }
 
-static bool works(void *arg)
+static bool works(dibs_runtime *rt)
 {
-    dibs_status status = dibs_trylock(arg, "y");
+    dibs_status status = dibs_trylock(rt, "y");
 
-    return status == DIBS_OK && dibs_unlock(arg, "y") == DIBS_OK;
+    return status == DIBS_OK && dibs_unlock(rt, "y") == DIBS_OK;
 }
 
 /* All connections break, and no other can be made. Requires a hold of x. */
@@ -201,7 +201,7 @@ TEST_ON(reconnecting_survives_a_lack_of_descriptors, fixture *f)
     assert_true(server_has(f->server, "lock:x"));
     atomic_store(&no_sockets, false);
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
-    assert_true(wait_until(works, f->rt, LIMIT_MS));
+    await_that(works(f->rt));
     assert_status(DIBS_OK, dibs_unlock(f->rt, "kept"));
     assert_false(server_has(f->server, "lock:z"));
     assert_int_equal(stats_of(f->rt).lost, 0);
@@ -217,7 +217,7 @@ TEST_ON(a_lease_without_descriptors_is_lost_in_time, fixture *f)
     assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
     atomic_store(&no_sockets, false);
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
-    assert_true(wait_until(works, f->rt, LIMIT_MS));
+    await_that(works(f->rt));
 }
 
 /* Nobody can tell the waiter of a grant: it polls, and gets the lock. */

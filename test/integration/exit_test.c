@@ -51,26 +51,16 @@ static bool is_left(fixture *f, const char *name)
     return server_has(f->server, key);
 }
 
-static bool has_none_of_main(void *arg)
+static bool has_none_of_main(fixture *f)
 {
     char name[16];
-    bool left = is_left(arg, "main");
+    bool left = is_left(f, "main");
 
     for (int i = 0; i < 20; i++) {
         snprintf(name, sizeof name, "main-%d", i);
-        left = left || is_left(arg, name);
+        left = left || is_left(f, name);
     }
     return !left;
-}
-
-static bool has_no_other(void *arg)
-{
-    return !is_left(arg, "other");
-}
-
-static bool has_no_told(void *arg)
-{
-    return !is_left(arg, "told");
 }
 
 /* Leases of ten minutes outlive the test; a release at the end of the process may take effect a moment later. */
@@ -84,9 +74,9 @@ static void end_and_expect(fixture *f, const char *how, unsigned kept)
     int status = process_wait(p, LIMIT_MS);
     assert_that(status == 0, "%s: exit status %d", how, status);
     process_free(p);
-    assert_that((kept & MAIN) || wait_until(has_none_of_main, f, LIMIT_MS), "%s: main's are left", how);
-    assert_that((kept & OTHER) || wait_until(has_no_other, f, LIMIT_MS), "%s: the other's is left", how);
-    assert_that((kept & TOLD) || wait_until(has_no_told, f, LIMIT_MS), "%s: the callback's is left", how);
+    assert_that((kept & MAIN) || within(LIMIT_MS, has_none_of_main(f)), "%s: main's are left", how);
+    assert_that((kept & OTHER) || within(LIMIT_MS, !is_left(f, "other")), "%s: the other's is left", how);
+    assert_that((kept & TOLD) || within(LIMIT_MS, !is_left(f, "told")), "%s: the callback's is left", how);
     assert_that(!(kept & MAIN) || (is_left(f, "main") && is_left(f, "main-19")), "%s: main's were released", how);
     assert_that(!(kept & OTHER) || is_left(f, "other"), "%s: the other's was released", how);
     server_do(f->server, "FLUSHALL");
@@ -131,7 +121,7 @@ TEST_ON(the_locks_of_a_thread_that_has_ended_are_released_at_exit, fixture *f)
         process_write(p, "go");
         assert_int_equal(process_wait(p, LIMIT_MS), 0);
         process_free(p);
-        assert_true(wait_until(has_no_other, f, LIMIT_MS));
+        await_that(!is_left(f, "other"));
     }
 }
 
@@ -151,8 +141,8 @@ TEST_ON(exit_releases_also_of_a_runtime_that_was_opened_beside_another, fixture 
     process_write(p, "go");
     assert_int_equal(process_wait(p, LIMIT_MS), 0);
     process_free(p);
-    assert_true(wait_until(has_none_of_main, f, LIMIT_MS));
-    assert_true(wait_until(has_no_other, f, LIMIT_MS));
+    await_that(has_none_of_main(f));
+    await_that(!is_left(f, "other"));
 }
 
 TEST_ON(an_end_other_than_exit_releases_nothing, fixture *f)

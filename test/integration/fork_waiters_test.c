@@ -409,19 +409,13 @@ static void child_cycles(dibs_runtime *rt)
 
 enum { CROWD = 6, FORKS = 30 };
 
-struct crowd {
-    dibs_runtime *rt;
-    struct load *loads;
-};
-
 /* Who gets the lock from whom is the system's matter: the threads go on until each way was taken. */
-static bool took_each_way(void *arg)
+static bool took_each_way(dibs_runtime *rt, struct load *loads)
 {
-    const struct crowd *crowd = arg;
-    dibs_stats stats = stats_of(crowd->rt);
+    dibs_stats stats = stats_of(rt);
 
     for (int i = 0; i < CROWD; i++)
-        if (atomic_load(&crowd->loads[i].cycles) == 0)
+        if (atomic_load(&loads[i].cycles) == 0)
             return false;
     return stats.handed_off > 0 && stats.granted > 0 && stats.renewed > FORKS;
 }
@@ -457,7 +451,7 @@ TEST_ON(a_fork_in_a_crowd_loses_no_grant, fixture *f)
     }
     for (int i = 0; i < FORKS; i++)
         run_child(i % 3 ? child_cycles : child_closes, f->rt);
-    bool each_way = wait_until(took_each_way, &(struct crowd){f->rt, loads}, LIMIT_MS);
+    bool each_way = within(LIMIT_MS, took_each_way(f->rt, loads));
     atomic_store(&stop, true);
     for (int i = 0; i < CROWD; i++)
         actor_end(actors[i]);

@@ -260,11 +260,6 @@ TEST_ON(a_force_unlocked_holder_learns_by_its_renewal, fixture *f)
     assert_status(DIBS_OK, dibs_unlock(second, "x"));
 }
 
-static bool queue_is_gone(void *s)
-{
-    return !server_has(s, "dibs:queue:{lock:x}");
-}
-
 /* A foreign client put a hash in the place of the lock. The holder has lost it, and a waiter can leave. */
 TEST_ON(a_lock_that_was_replaced_by_a_hash_is_lost, fixture *f)
 {
@@ -279,7 +274,7 @@ TEST_ON(a_lock_that_was_replaced_by_a_hash_is_lost, fixture *f)
         server_command(f->server, "EVAL %s 0", "redis.call('DEL','lock:x') redis.call('HSET','lock:x','a','b')"));
     assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
     assert_true(actor_result(waiter) != DIBS_OK);
-    assert_true(wait_until(queue_is_gone, f->server, LIMIT_MS));
+    await_that(!server_has(f->server, "dibs:queue:{lock:x}"));
     server_do(f->server, "DEL lock:x");
     actor_end(waiter);
     dibs_close(far);

@@ -49,22 +49,10 @@ static const char *key_of(const char *format, const char *name)
     return key;
 }
 
-struct place {
-    server *node;
-    const char *name;
-};
-
-static bool is_gone(void *arg)
-{
-    const struct place *place = arg;
-
-    return !has_lock(place->node, place->name);
-}
-
 /* Before a lease that nobody uses would be given back in any case. */
 static void await_gone(server *node, const char *name)
 {
-    assert_true(wait_until(is_gone, &(struct place){node, name}, KEEP_LONG_MS / 2));
+    assert_true(within(KEEP_LONG_MS / 2, !has_lock(node, name)));
 }
 
 /* The fence of the last hold on a name that is kept. */

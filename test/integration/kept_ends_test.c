@@ -12,18 +12,16 @@ enum { KEEP = 2000, BOUND = 4 * KEEP + 100, MANY = 200 /* uses, by which the fen
 
 enum { KEEPERS = 10 };
 
-static bool server_keeps(void *arg)
+static bool agent_keeps(fixture *f, process *agent, const char *name, const char *key)
 {
-    void *const *args = arg;
-
-    assert_string_equal(process_ask(args[0], "cycle %s 4", (const char *)args[2]), "DIBS_OK");
-    return server_has(((fixture *)args[1])->server, args[3]);
+    assert_string_equal(process_ask(agent, "cycle %s 4", name), "DIBS_OK");
+    return server_has(f->server, key);
 }
 
 /* False: nobody used it for KEEP, so it was given back before this was seen. The caller uses it once more. */
 static bool is_shown_kept(fixture *f, const char *name)
 {
-    return wait_until(shows_kept, &(struct keeping){.rt = f->rt, .name = name}, KEEP);
+    return within(KEEP, owner_of(f->rt, name).kept);
 }
 
 static process *start_keeper(fixture *f, const char *name)
@@ -35,7 +33,7 @@ static process *start_keeper(fixture *f, const char *name)
     snprintf(key, sizeof key, "lock:%s", name);
     assert_string_equal(process_ask(agent, "keep %s %d", f->server->url, KEEP), "DIBS_OK");
     do
-        assert_true(wait_until(server_keeps, (void *[]){agent, f, (void *)name, key}, LIMIT_MS));
+        await_that(agent_keeps(f, agent, name, key));
     while (!is_shown_kept(f, name) && now_ms() < limit);
     assert_true(now_ms() < limit);
     return agent;

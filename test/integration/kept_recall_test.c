@@ -354,24 +354,21 @@ static process *start_keeper(fixture *f, unsigned keep_ms)
     return agent;
 }
 
-static bool agent_keeps(void *arg)
+static bool agent_keeps(fixture *f, process *agent)
 {
-    process *agent = ((void **)arg)[0];
-
     assert_string_equal(process_ask(agent, "cycle x 1"), "DIBS_OK");
-    return server_has(((fixture *)((void **)arg)[1])->server, "lock:x");
+    return server_has(f->server, "lock:x");
 }
 
 /* What nobody uses is given back after keep_ms, on a busy machine before this was seen: then once more. */
 static process *start_keeping(fixture *f, unsigned keep_ms)
 {
     process *agent = start_keeper(f, keep_ms);
-    struct keeping k = {.rt = f->rt, .name = "x"};
     int64_t limit = now_ms() + LIMIT_MS;
 
     do
-        assert_true(wait_until(agent_keeps, (void *[]){agent, f}, LIMIT_MS));
-    while (!wait_until(shows_kept, &k, keep_ms) && now_ms() < limit);
+        await_that(agent_keeps(f, agent));
+    while (!within(keep_ms, owner_of(f->rt, "x").kept) && now_ms() < limit);
     assert_true(now_ms() < limit);
     return agent;
 }
@@ -452,9 +449,9 @@ static void *lock_again_and_again(void *arg)
     return NULL;
 }
 
-static bool takes_it(void *arg)
+static bool takes_it(fixture *f)
 {
-    redisReply *reply = server_command(((fixture *)arg)->server, "SET lock:x foreign NX PX %d", LIMIT_MS);
+    redisReply *reply = server_command(f->server, "SET lock:x foreign NX PX %d", LIMIT_MS);
     bool taken = reply->type == REDIS_REPLY_STATUS;
 
     freeReplyObject(reply);
@@ -475,7 +472,7 @@ TEST_ON(a_client_without_dibs_finds_the_name_free_in_the_end, fixture *f)
     struct loop loop = {.rt = f->rt};
     int64_t since = now_ms();
     assert_int_equal(pthread_create(&thread, NULL, lock_again_and_again, &loop), 0);
-    bool taken = wait_until(takes_it, f, LIMIT_MS);
+    bool taken = within(LIMIT_MS, takes_it(f));
     int64_t took = now_ms() - since;
     loop.ends = !taken;
     pthread_join(thread, NULL);

@@ -145,9 +145,8 @@ TEST_ON(any_thread_and_any_task_may_take_a_kept_lease, fixture *f)
 
 enum { SHORT_KEEP = 2000, SHORT = 4 * SHORT_KEEP };
 
-static bool is_short(void *arg)
+static bool is_short(fixture *f)
 {
-    fixture *f = arg;
     long long left;
 
     return owner_of(f->rt, "x").kept && (left = server_integer(f->server, "PTTL lock:x")) > 0 && left <= SHORT;
@@ -158,7 +157,7 @@ TEST_ON(a_kept_lease_is_short_in_the_store_and_taken_it_is_long, fixture *f)
 {
     open_keeping(f, SHORT_KEEP);
     keep(f->rt, "x");
-    assert_true(wait_until(is_short, f, LIMIT_MS));
+    await_that(is_short(f));
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     assert_true(hold_of(f->rt, "x").remaining_ms <= 30000);
     await_that(!owner_of(f->rt, "x").kept && server_integer(f->server, "PTTL lock:x") > SHORT &&
@@ -169,30 +168,26 @@ TEST_ON(a_kept_lease_is_short_in_the_store_and_taken_it_is_long, fixture *f)
 #define UNSURE_KEEP 500
 #define UNSURE_MS (4 * UNSURE_KEEP) /* what the lease is then cut to */
 
-static bool is_held_for_long(void *arg)
+static bool is_held_for_long(fixture *f)
 {
-    return hold_of(((fixture *)arg)->rt, "x").remaining_ms > UNSURE_MS;
+    return hold_of(f->rt, "x").remaining_ms > UNSURE_MS;
 }
 
 /*
  * The lease is taken when the server has been told to shorten it, and has not answered: so nobody here counts on more
  * than that. False: it was taken too late, or too early, when something else was sent.
  */
-static bool is_taken_unsure(void *arg)
+static bool is_taken_unsure(fixture *f)
 {
-    fixture *f = arg;
-    struct keeping k = {.rt = f->rt};
-
     keep(f->rt, "x");
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    assert_true(wait_until(is_held_for_long, f, LIMIT_MS));
+    await_that(is_held_for_long(f));
     server_pause(f->server);
-    k.sent = stats_of(f->rt).store_commands;
-    k.retaken = stats_of(f->rt).retaken;
+    dibs_stats before = stats_of(f->rt);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    await_that(stats_of(k.rt).store_commands > k.sent);
+    await_that(stats_of(f->rt).store_commands > before.store_commands);
     dibs_status status = dibs_trylock(f->rt, "x");
-    if (status == DIBS_OK && stats_of(f->rt).retaken > k.retaken && !is_held_for_long(f))
+    if (status == DIBS_OK && stats_of(f->rt).retaken > before.retaken && !is_held_for_long(f))
         return true;
     server_resume(f->server);
     if (status == DIBS_OK)
@@ -204,7 +199,7 @@ static bool is_taken_unsure(void *arg)
 TEST_ON(a_kept_lease_is_short_before_the_server_has_answered, fixture *f)
 {
     open_keeping(f, UNSURE_KEEP);
-    assert_true(wait_until(is_taken_unsure, f, LIMIT_MS));
+    await_that(is_taken_unsure(f));
     await_lost(f->rt, "x");
     assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
     server_resume(f->server);
@@ -369,13 +364,11 @@ TEST_ON(losing_a_kept_lease_is_not_told_as_a_loss, fixture *f)
 }
 
 /* Each look uses the lease, so that it is not given back meanwhile. */
-static bool shows_kept_in_use(void *arg)
+static bool shows_kept_in_use(dibs_runtime *rt, const char *name)
 {
-    struct keeping *k = arg;
-
-    lock_and_release(k->rt, k->name, DIBS_WAIT_FOREVER);
+    lock_and_release(rt, name, DIBS_WAIT_FOREVER);
     pause_ms(20);
-    return owner_of(k->rt, k->name).kept;
+    return owner_of(rt, name).kept;
 }
 
 /* Who takes a kept lease while the store says nothing is told in time that it can't be renewed. */
@@ -387,7 +380,7 @@ TEST_ON(a_kept_lease_that_is_taken_is_told_to_be_at_risk, fixture *f)
     open_keeping(f, 1000);
     do { /* where the test was not let run for a second, the lease was given back */
         server_resume(f->server);
-        assert_true(wait_until(shows_kept_in_use, &(struct keeping){.rt = f->rt, .name = "x"}, LIMIT_MS));
+        await_that(shows_kept_in_use(f->rt, "x"));
         server_pause(f->server);
     } while (dibs_trylock(f->rt, "x") != DIBS_OK && now_ms() < limit);
     assert_int_equal(stats_of(f->rt).holds, 1);

@@ -292,11 +292,6 @@ struct callback {
     atomic_int calls;
 };
 
-static bool is_set(void *arg)
-{
-    return atomic_load((atomic_bool *)arg);
-}
-
 static void slow_callback(const dibs_event *event, void *arg)
 {
     struct callback *c = arg;
@@ -304,7 +299,7 @@ static void slow_callback(const dibs_event *event, void *arg)
     (void)event;
     atomic_fetch_add(&c->calls, 1);
     atomic_store(&c->inside, true);
-    wait_until(is_set, &c->go_on, 2 * LIMIT_MS);
+    (void)within(2 * LIMIT_MS, atomic_load(&c->go_on));
 }
 
 static void locking_callback(const dibs_event *event, void *arg)
@@ -313,7 +308,7 @@ static void locking_callback(const dibs_event *event, void *arg)
 
     if (event->kind != DIBS_EVENT_LOST)
         return;
-    wait_until(is_set, &c->go_on, 2 * LIMIT_MS); /* rt is known by then */
+    (void)within(2 * LIMIT_MS, atomic_load(&c->go_on)); /* rt is known by then */
     atomic_store(&c->locked, (int)dibs_timedlock(c->rt, "by-callback", LIMIT_MS));
     atomic_store(&c->unlocked, (int)dibs_unlock(c->rt, "by-callback"));
 }
@@ -348,7 +343,7 @@ TEST_ON(a_slow_callback_stalls_no_renewal, fixture *f)
     fixture_open(f, LIMIT_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "kept"));
     lose(f, "lost");
-    assert_true(wait_until(is_set, &c.inside, LIMIT_MS));
+    await_that(atomic_load(&c.inside));
     for (int i = 0; i < 20; i++) {
         uint64_t renewed = stats_of(f->rt).renewed;
         assert_status(DIBS_OK, dibs_check(f->rt, "kept"));
@@ -371,7 +366,7 @@ TEST_ON(events_that_do_not_fit_are_counted, fixture *f)
     f->config.command_timeout_ms = LIMIT_MS; /* no call fails because the machine stalls */
     fixture_open(f, LONG_LEASE_MS);
     lose(f, "first");
-    assert_true(wait_until(is_set, &c.inside, LIMIT_MS));
+    await_that(atomic_load(&c.inside));
     for (int i = 0; i < MANY; i++) {
         assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
         server_do(f->server, "DEL lock:x");
@@ -411,7 +406,7 @@ TEST_ON(close_waits_for_a_callback_that_runs, fixture *f)
     init_callback(f, &c, slow_callback);
     fixture_open(f, LONG_LEASE_MS);
     lose(f, "lost");
-    assert_true(wait_until(is_set, &c.inside, LIMIT_MS));
+    await_that(atomic_load(&c.inside));
     assert_status(DIBS_LOST, dibs_unlock(f->rt, "lost"));
     atomic_store(&c.go_on, true);
     close_runtime(&f->rt);

@@ -398,21 +398,9 @@ TEST_ON(list_reports_an_absent_server, fixture *f)
 
 /* ---------------------------------------------------------------------- held_ms */
 
-struct held {
-    dibs_runtime *rt;
-    int64_t ms;
-};
-
-static bool is_held_so_long(void *arg)
-{
-    const struct held *held = arg;
-
-    return look(held->rt, "a").held_ms >= held->ms;
-}
-
 static void await_held(dibs_runtime *rt, int64_t ms)
 {
-    assert_true(wait_until(is_held_so_long, &(struct held){rt, ms}, LIMIT_MS));
+    await_that(look(rt, "a").held_ms >= ms);
 }
 
 TEST_ON(held_ms_counts_from_the_grant, fixture *f)

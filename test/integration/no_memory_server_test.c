@@ -43,9 +43,9 @@ static bool is_good(dibs_status status)
     return status == DIBS_OK || status == DIBS_NO_MEMORY || status == DIBS_UNAVAILABLE;
 }
 
-static bool nothing_is_left(void *arg)
+static bool nothing_is_left(server *s)
 {
-    return server_integer(arg, "EXISTS lock:x dibs:queue:{lock:x}") == 0;
+    return server_integer(s, "EXISTS lock:x dibs:queue:{lock:x}") == 0;
 }
 
 /* --------------------------------------------------------------------- alone */
@@ -116,7 +116,7 @@ TEST_ON(each_allocation_of_a_cycle_on_a_server_fails_once, fixture *f)
         dibs_status status = run_with(f, nth, &failed, &opened);
 
         assert_that(is_good(status), "allocation %ld: %s", nth, dibs_status_name(status));
-        assert_that(wait_until(nothing_is_left, f->server, SLACK_MS), "allocation %ld left something", nth);
+        assert_that(within(SLACK_MS, nothing_is_left(f->server)), "allocation %ld left something", nth);
         before += opened;
         assert_that(atomic_load(&living) <= before, "allocation %ld left %ld behind", nth,
                     atomic_load(&living) - before);
@@ -194,7 +194,7 @@ static void contend_with_each(fixture *f, uint32_t handoff_ms)
         assert_false(contend(f, holder, 0));
     for (nth = 1; nth < NTH_MOST && failed && CAN_FAIL; nth++) {
         failed = contend(f, holder, nth);
-        assert_that(wait_until(nothing_is_left, f->server, SLACK_MS), "allocation %ld left something", nth);
+        assert_that(within(SLACK_MS, nothing_is_left(f->server)), "allocation %ld left something", nth);
         assert_int_equal(stats_of(f->rt).holds, 0);
     }
     assert_true(!CAN_FAIL || (nth > 20 && !failed));

@@ -67,9 +67,9 @@ TEST(a_step_is_noticed_by_connections_that_are_made_later)
     step_under_a_holder(*state, 60000, true);
 }
 
-static bool may_not_vote(void *arg)
+static bool may_not_vote(masters *m)
 {
-    return first_masters(arg, VOTES_FROM) > 0;
+    return first_masters(m, VOTES_FROM) > 0;
 }
 
 /* In that time all processes have looked at it. One that opens meanwhile finds that leases are shorter. */
@@ -77,7 +77,7 @@ TEST_ON(a_master_whose_clock_was_set_waits_for_a_second_however_short_leases_are
 {
     masters_open_connected(m, SHORT_MS);
     masters_step_clock(m, 0, 60000);
-    assert_true(wait_until(may_not_vote, m, LIMIT_MS));
+    await_that(may_not_vote(m));
     long long votes_from = first_masters(m, VOTES_FROM);
     test_runtime(masters_open_another(m, SHORT_MS));
     for (int64_t end = now_ms() + LIMIT_MS; now_ms() < end; pause_ms(10)) {
@@ -98,7 +98,7 @@ TEST_ON(an_idle_process_notices_a_step, masters *m)
     masters_open_connected(m, LEASE_MS);
     for (size_t i = 0; i < sizeof steps_ms / sizeof steps_ms[0]; i++) {
         masters_step_clock(m, 0, steps_ms[i]);
-        assert_that(wait_until(may_not_vote, m, LIMIT_MS), "nobody noticed a step of %lld ms", (long long)steps_ms[i]);
+        await_or_say(may_not_vote(m), "nobody noticed a step of %lld ms", (long long)steps_ms[i]);
         masters_await_all(m);
     }
 }

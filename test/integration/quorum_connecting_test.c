@@ -11,10 +11,8 @@ struct client {
     dibs_runtime *rt;
 };
 
-static bool has_the_lock_at_all(void *arg)
+static bool has_the_lock_at_all(const struct client *client)
 {
-    const struct client *client = arg;
-
     assert_status(DIBS_OK, dibs_timedlock(client->rt, "a", LIMIT_MS));
     size_t count = masters_with_key(client->m, "a");
     assert_status(DIBS_OK, dibs_unlock(client->rt, "a"));
@@ -26,7 +24,7 @@ TEST_ON_THREE_AND_FIVE(open_connects_to_all_masters_of_a_running_quorum, masters
 {
     masters_open_connected(m, 10 * LONG_LEASE_MS);
     struct client client = {m, masters_open_another(m, 10 * LONG_LEASE_MS)};
-    assert_that(wait_until(has_the_lock_at_all, &client, LIMIT_MS), "not all masters are connected");
+    await_or_say(has_the_lock_at_all(&client), "not all masters are connected");
     dibs_close(client.rt);
 }
 

@@ -87,10 +87,9 @@ struct told {
 };
 
 /* Whether ten sleeping waiters in a row had the lock soon after its release. */
-static bool are_told_soon(void *arg)
+static bool are_told_soon(struct told *told)
 {
     enum { TIMES = 10, SOON_MS = 25 };
-    struct told *told = arg;
     int64_t sum_ms = 0;
 
     for (int i = 0; i < TIMES; i++) {
@@ -118,7 +117,7 @@ TEST_ON(a_waiter_on_a_quorum_is_told_of_the_release, masters *m)
 {
     masters_open_connected(m, LONG_LEASE_MS);
     struct told told = {m, {.rt = masters_open_another(m, LONG_LEASE_MS), .rounds = 1}, 0};
-    bool soon = wait_until(are_told_soon, &told, LIMIT_MS);
+    bool soon = within(LIMIT_MS, are_told_soon(&told));
     dibs_close(told.waiter.rt);
     print_message("from a release to the end of the next hold: %lld ms\n", (long long)told.mean_ms);
     assert_int_equal(atomic_load(&shared.failed), 0);

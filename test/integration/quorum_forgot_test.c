@@ -29,17 +29,17 @@ static bool read_noted(server *s, struct noted *noted)
                   noted->floor, noted->run, noted->quorum) == 7;
 }
 
-static bool is_ready(void *arg)
+static bool is_ready(server *s)
 {
     struct noted noted;
 
-    return read_noted(arg, &noted) && noted.from == 0 && noted.floor[0] != '-' && noted.quorum[0] != '0';
+    return read_noted(s, &noted) && noted.from == 0 && noted.floor[0] != '-' && noted.quorum[0] != '0';
 }
 
 static void await_ready(masters *m)
 {
     for (size_t i = 0; i < m->count; i++)
-        assert_that(wait_until(is_ready, m->servers[i], LIMIT_MS), "master %zu does not vote", i);
+        await_or_say(is_ready(m->servers[i]), "master %zu does not vote", i);
 }
 
 /* By that server's clock. */
@@ -239,7 +239,7 @@ TEST_WITH(a_silent_master_is_given_time_to_say_that_the_quorum_is_not_new, maste
     assert_false(master_knows(m->servers[0]) || master_knows(m->servers[1]));
     server_resume(m->servers[2]);
     (void)!dibs_trylock(m->rt, "a"); /* it learns that they may not vote */
-    assert_true(wait_until(master_knows, m->servers[0], LIMIT_MS));
+    await_that(master_knows(m->servers[0]));
     assert_true(read_noted(m->servers[0], &noted) && noted.from > 0);
 }
 
@@ -268,9 +268,8 @@ TEST_ON_THREE_AND_FIVE(a_lease_that_all_masters_forgot_is_announced_again, maste
     assert_true(count_that_know(m, 30 * LEASE_MS) >= m->majority);
 }
 
-static bool first_knows_of_the_longest(void *arg)
+static bool first_knows_of_the_longest(masters *m)
 {
-    masters *m = arg;
     struct noted noted;
 
     return read_noted(m->servers[0], &noted) && noted.longest >= 30 * LEASE_MS;
@@ -285,20 +284,18 @@ TEST_ON_THREE_AND_FIVE(an_admitted_master_learns_of_the_longest_leases, masters 
     assert_true(count_that_know(m, 30 * LEASE_MS) >= m->majority);
     server_do(m->servers[0], "FLUSHALL");
     fence_of_next(m->rt, "a");
-    assert_true(wait_until(first_knows_of_the_longest, m, LIMIT_MS));
+    await_that(first_knows_of_the_longest(m));
 }
 
-static bool first_waits_for_a_day(void *arg)
+static bool first_waits_for_a_day(masters *m)
 {
-    masters *m = arg;
     struct noted noted;
 
     return read_noted(m->servers[0], &noted) && noted.from / 1000 > clock_ms_of(m->servers[0]) + 80000000;
 }
 
-static bool first_waits_no_longer(void *arg)
+static bool first_waits_no_longer(masters *m)
 {
-    masters *m = arg;
     struct noted noted;
 
     return read_noted(m->servers[0], &noted) && noted.from / 1000 < clock_ms_of(m->servers[0]) + LIMIT_MS;
@@ -325,10 +322,10 @@ static void wait_for_the_longest_lease_of_all(masters *m, size_t wiped)
     for (size_t i = 0; i < wiped; i++)
         server_do(m->servers[i], "FLUSHALL");
     assert_status(DIBS_UNAVAILABLE, dibs_trylock(m->rt, "a"));
-    assert_true(wait_until(first_waits_for_a_day, m, LIMIT_MS));
+    await_that(first_waits_for_a_day(m));
     look_often(m);
     server_resume(m->servers[2]);
-    assert_true(wait_until(first_waits_no_longer, m, LIMIT_MS / 2));
+    assert_true(within(LIMIT_MS / 2, first_waits_no_longer(m)));
     await_ready(m);
     fence_of_next(m->rt, "a");
 }
@@ -360,12 +357,12 @@ static bool are_ready(masters *m, size_t first, size_t count)
     bool ready = true;
 
     for (size_t i = 0; i < count; i++)
-        ready = ready && wait_until(is_ready, m->servers[first + i], LIMIT_MS);
+        ready = ready && within(LIMIT_MS, is_ready(m->servers[first + i]));
     return ready;
 }
 
 /* The error names the reason once a majority has answered. */
-static bool is_refused(void *rt)
+static bool is_refused(dibs_runtime *rt)
 {
     assert_status(DIBS_UNAVAILABLE, dibs_trylock(rt, "a"));
     return strstr(dibs_last_error(), "number 1 of the URLs is a master of a quorum that the others do not know") !=
@@ -380,10 +377,10 @@ TEST_WITH(a_master_of_one_quorum_is_none_of_another, masters_setup_5, masters_te
 
     assert_true(are_ready(m, 0, 3));
     dibs_runtime *other = open_three(m, 0, 3, 4);
-    assert_that(wait_until(is_refused, other, LIMIT_MS), "%s", dibs_last_error());
+    await_or_say(is_refused(other), "%s", dibs_last_error());
     for (int64_t end = now_ms() + UNSURE_MS; now_ms() < end; pause_ms(10))
         is_refused(other); /* for another reason where a master is slow to answer */
-    assert_that(wait_until(is_refused, other, LIMIT_MS), "%s", dibs_last_error());
+    await_or_say(is_refused(other), "%s", dibs_last_error());
     assert_false(master_knows(m->servers[3]) || master_knows(m->servers[4]));
     dibs_close(other);
     server_pause(m->servers[0]);
@@ -481,7 +478,7 @@ TEST_WITH(a_look_cut_short_by_the_deadline_hides_no_reason, masters_setup_5, mas
     dibs_runtime *other = open_cut_short(&cut, m->urls[0]);
     for (size_t i = 0; i < 2; i++)
         script_server_release(cut.between[i]);
-    assert_that(wait_until(is_refused, other, LIMIT_MS), "%s", dibs_last_error());
+    await_or_say(is_refused(other), "%s", dibs_last_error());
     expect_refused_cut_short(&cut, other);
     dibs_close(other);
     dibs_close(one);

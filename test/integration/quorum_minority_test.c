@@ -171,10 +171,8 @@ TEST_ON_THREE_AND_FIVE(a_master_that_loses_its_connections_releases_later, maste
 }
 
 /* A slow master that was resting was not asked, and gets its key by the extension. */
-static bool all_have_it(void *arg)
+static bool all_have_it(masters *m)
 {
-    masters *m = arg;
-
     return dibs_extend(m->rt, "a", LONG_LEASE_MS) == DIBS_OK && masters_with_key(m, "a") == m->count;
 }
 
@@ -188,7 +186,7 @@ TEST_ON_THREE_AND_FIVE(a_slow_master_is_not_waited_for, masters *m)
             server_do(m->servers[i], "CLIENT PAUSE 60");
         assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
         if (round % 2 == 0)
-            assert_true(wait_until(all_have_it, m, LIMIT_MS));
+            await_that(all_have_it(m));
         assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
         lock_and_release(m->rt, "a", LIMIT_MS);
         expect_nothing_left(m);
@@ -225,7 +223,7 @@ TEST_ON_THREE_AND_FIVE(a_foreign_key_at_a_majority_makes_the_lock_busy, masters 
 }
 
 /* Busy: a slow master has not taken back yet what it granted to the try before. */
-static bool is_had(void *rt)
+static bool is_had(dibs_runtime *rt)
 {
     dibs_status status = dibs_trylock(rt, "a");
 
@@ -248,7 +246,7 @@ TEST_ON_THREE_AND_FIVE(without_a_majority_no_lock_is_granted, masters *m)
     for (size_t i = 0; i < m->majority; i++)
         server_restart(m->servers[i]);
     events_await(&m->events, DIBS_EVENT_STORE_UP, NULL);
-    assert_true(wait_until(is_had, m->rt, LIMIT_MS));
+    await_that(is_had(m->rt));
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
     expect_nothing_left(m);
 }

@@ -63,13 +63,13 @@ static long long votes_in_ms(server *s)
     return left_us > 0 ? left_us / 1000 : 0;
 }
 
-static bool waits_for_a_day(void *s)
+static bool waits_for_a_day(server *s)
 {
     return votes_in_ms(s) > DAY_MS;
 }
 
 /* The master also knows which quorum it belongs to. */
-static bool votes(void *s)
+static bool votes(server *s)
 {
     char text[256];
     long long longest, seen, high, floor, quorum;
@@ -81,7 +81,7 @@ static bool votes(void *s)
 static void await_votes(masters *m, size_t first, size_t count)
 {
     for (size_t i = first; i < first + count; i++)
-        assert_that(wait_until(votes, m->servers[i], LIMIT_MS), "master %zu does not vote", i);
+        await_or_say(votes(m->servers[i]), "master %zu does not vote", i);
 }
 
 static dibs_runtime *open_three(masters *m, size_t first, size_t second, size_t third)
@@ -116,7 +116,7 @@ TEST_ON(a_quorum_with_one_wiped_and_one_absent_goes_on_when_admitted, masters *m
     server_do(m->servers[0], "FLUSHALL");
     dibs_runtime *other = masters_open_another(m, LEASE_MS);
     assert_status(DIBS_UNAVAILABLE, dibs_trylock(other, "a"));
-    assert_true(wait_until(waits_for_a_day, m->servers[0], LIMIT_MS));
+    await_that(waits_for_a_day(m->servers[0]));
     assert_status(DIBS_OK, admit(other, LEASE_MS));
     expect_told(0, DIBS_VERDICT_OK, "Number 1 of the URLs");
     expect_told_wait(0, LEASE_MS);
@@ -129,7 +129,7 @@ TEST_ON(a_quorum_with_one_wiped_and_one_absent_goes_on_when_admitted, masters *m
     server_restart(m->servers[2]);
 }
 
-static bool is_refused(void *rt)
+static bool is_refused(dibs_runtime *rt)
 {
     assert_status(DIBS_UNAVAILABLE, dibs_trylock(rt, "a"));
     return strstr(dibs_last_error(), "is a master of a quorum that the others do not know") != NULL;
@@ -145,7 +145,7 @@ TEST_ON_THREE_AND_FIVE(new_processes_believe_a_minority, masters *m)
     for (size_t i = 0; i < m->majority; i++)
         server_do(m->servers[i], "FLUSHALL");
     dibs_runtime *other = test_runtime(masters_open_another(m, LEASE_MS));
-    assert_that(wait_until(is_refused, other, LIMIT_MS), "%s", dibs_last_error());
+    await_or_say(is_refused(other), "%s", dibs_last_error());
     int64_t began = now_ms();
     assert_status(DIBS_OK, admit(other, LEASE_MS));
     for (size_t i = 0; i < m->count; i++)

@@ -25,42 +25,17 @@ static size_t masters_with_sharers(const masters *m, long long count)
     return with;
 }
 
-struct sharers_at {
-    const masters *m;
-    long long count;
-    size_t masters;
-};
-
-static bool has_sharers(void *arg)
-{
-    const struct sharers_at *at = arg;
-
-    return masters_with_sharers(at->m, at->count) >= at->masters;
-}
-
 static void await_sharers(const masters *m, long long count, size_t at)
 {
-    assert_that(wait_until(has_sharers, &(struct sharers_at){m, count, at}, LIMIT_MS),
-                "%zu masters say that %lld share the lock, not %zu", masters_with_sharers(m, count), count, at);
-}
-
-struct told {
-    dibs_runtime *rt;
-    uint32_t sharers;
-};
-
-static bool is_told_of_sharers(void *arg)
-{
-    const struct told *told = arg;
-
-    return owner_of(told->rt, "a").sharers == told->sharers;
+    await_or_say(masters_with_sharers(m, count) >= at, "%zu masters say that %lld share the lock, not %zu",
+                 masters_with_sharers(m, count), count, at);
 }
 
 /* How many sharers a majority has: each of three readers may have the votes of two other masters for a while. */
 static void await_told(dibs_runtime *rt, uint32_t sharers)
 {
-    assert_that(wait_until(is_told_of_sharers, &(struct told){rt, sharers}, LIMIT_MS),
-                "%" PRIu32 " share it, not %" PRIu32, owner_of(rt, "a").sharers, sharers);
+    await_or_say(owner_of(rt, "a").sharers == sharers, "%" PRIu32 " share it, not %" PRIu32, owner_of(rt, "a").sharers,
+                 sharers);
 }
 
 /* Each reader is a thread; the first has the runtime of the test, the others have another. */
@@ -148,9 +123,8 @@ TEST_ON_THREE_AND_FIVE(readers_share_and_a_writer_has_it_when_all_have_left, mas
     masters_await_keys(m, "a", 0);
 }
 
-static bool waits_at_all(void *arg)
+static bool waits_at_all(const masters *m)
 {
-    const masters *m = arg;
     bool waits = true;
 
     for (size_t i = 0; i < m->count; i++)
@@ -165,7 +139,7 @@ TEST_ON_THREE_AND_FIVE(readers_without_end_do_not_keep_a_writer_out, masters *m)
     dibs_runtime *other = test_runtime(masters_open_another(m, LONG_LEASE_MS));
     assert_status(DIBS_OK, share(m->rt, LIMIT_MS, 0));
     actor *writer = actor_locking(other, "a", LIMIT_MS);
-    assert_true(wait_until(waits_at_all, m, LIMIT_MS));
+    await_that(waits_at_all(m));
     struct crowd crowd = {.rts = {m->rt, other, m->rt}};
     for (int i = 0; i < READERS; i++) {
         crowd.readers[i] = actor_start();

@@ -68,22 +68,22 @@ TEST_ON_THREE_AND_FIVE(a_wiped_master_does_not_vote_before_the_longest_lease_is_
     assert_status(DIBS_OK, dibs_timedlock(m->rt, "a", LIMIT_MS));
     int64_t passed = now_ms() - granted;
     assert_that(passed >= LEASE_MS - LEASE_MS / 50 - 5, "another had it after %lld ms", (long long)passed);
-    assert_true(wait_until(master_knows, m->servers[0], LIMIT_MS));
+    await_that(master_knows(m->servers[0]));
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
 }
 
 /* The master was looked at, but no client has admitted it. */
-static bool has_mark(void *arg)
+static bool has_mark(server *s)
 {
-    return server_has(arg, "dibs:vote") && !master_knows(arg);
+    return server_has(s, "dibs:vote") && !master_knows(s);
 }
 
-static bool may_not_vote(void *arg)
+static bool may_not_vote(server *s)
 {
     long long votes_from;
     char text[128];
 
-    return server_string(arg, text, sizeof text, "GET dibs:vote") && sscanf(text, "%lld", &votes_from) == 1 &&
+    return server_string(s, text, sizeof text, "GET dibs:vote") && sscanf(text, "%lld", &votes_from) == 1 &&
            votes_from > 0;
 }
 
@@ -141,7 +141,7 @@ TEST_WITH(a_step_of_the_clock_does_not_shorten_a_wait, masters_setup_5_with_cloc
     server_do(m->servers[0], "FLUSHALL");
     server_resume(m->servers[3]);
     server_resume(m->servers[4]);
-    assert_true(wait_until(may_not_vote, m->servers[0], LIMIT_MS));
+    await_that(may_not_vote(m->servers[0]));
     masters_step_clock(m, 0, WAIT_MS - 5 * LOOKS_OFTEN_MS / 2);
     while (now_ms() < granted + WAIT_MS * 3 / 4) {
         dibs_status status = dibs_trylock(looks_often, "a");
@@ -152,7 +152,7 @@ TEST_WITH(a_step_of_the_clock_does_not_shorten_a_wait, masters_setup_5_with_cloc
     assert_status(DIBS_OK, dibs_timedlock(looks_often, "a", LIMIT_MS));
     assert_true(now_ms() >= granted + WAIT_MS - WAIT_MS / 50 - 5);
     assert_status(DIBS_OK, dibs_unlock(looks_often, "a"));
-    assert_true(wait_until(master_knows, m->servers[0], LIMIT_MS));
+    await_that(master_knows(m->servers[0]));
     process_free(holder);
 }
 
@@ -295,13 +295,13 @@ TEST_WITH(a_look_while_a_quorum_begins_admits_nobody_at_once, masters_setup_3, m
 
     script_server_add(late, (script_rule){.match = "dibs:vote", .nth = 1, .action = SCRIPT_STALL_REQUEST});
     assert_int_equal(pthread_create(&thread, NULL, open_slowly, &slow), 0);
-    assert_true(wait_until(has_mark, m->servers[0], LIMIT_MS) && wait_until(has_mark, m->servers[1], LIMIT_MS));
+    assert_true(within(LIMIT_MS, has_mark(m->servers[0])) && within(LIMIT_MS, has_mark(m->servers[1])));
     script_server_await_fired(late, 0);
     masters_open_connected(m, LEASE_MS);
     masters_lock_at_all(m, "a");
     server_do(m->servers[2], "FLUSHALL");
     script_server_release(late);
-    assert_true(wait_until(master_knows, m->servers[2], LIMIT_MS));
+    await_that(master_knows(m->servers[2]));
     assert_true(may_not_vote(m->servers[2]));
     pthread_join(thread, NULL);
     assert_status(DIBS_OK, slow.status);

@@ -192,27 +192,13 @@ TEST_ON(a_change_behind_a_renewal_that_is_answered_late_is_noticed, masters *m)
     close_with_a_slow_master(m, slow);
 }
 
-struct ask {
-    masters *m;
-    script_server *slow;
-};
-
-static bool is_there(void *arg)
-{
-    const struct ask *ask = arg;
-
-    return script_server_fired(ask->slow) > 0 && server_has(ask->m->servers[0], "lock:x");
-}
-
 /* True: it is held, and the slow master has executed an ask. It is not asked if it was slow a moment ago. */
-static bool is_asked_there(void *arg)
+static bool is_asked_there(masters *m, script_server *slow)
 {
-    const struct ask *ask = arg;
-
-    assert_status(DIBS_OK, dibs_lock(ask->m->rt, "x"));
-    if (wait_until(is_there, arg, SOON_MS))
+    assert_status(DIBS_OK, dibs_lock(m->rt, "x"));
+    if (within(SOON_MS, script_server_fired(slow) > 0 && server_has(m->servers[0], "lock:x")))
         return true;
-    assert_status(DIBS_OK, dibs_unlock(ask->m->rt, "x"));
+    assert_status(DIBS_OK, dibs_unlock(m->rt, "x"));
     return false;
 }
 
@@ -222,7 +208,7 @@ static void lock_behind_an_answer(masters *m, script_server *slow)
     /* of an ask: the lock, its fence, its queue, and the vote of the master */
     script_server_add(
         slow, (script_rule){.match = "\r\n$1\r\n4\r\n$6\r\nlock:x\r\n", .nth = 1, .action = SCRIPT_STALL_REPLY});
-    assert_true(wait_until(is_asked_there, &(struct ask){m, slow}, LIMIT_MS));
+    await_that(is_asked_there(m, slow));
     for (size_t i = 0; i < m->count; i++)
         await_tracked(m->servers[i], m->rt, 1);
 }

@@ -54,21 +54,9 @@ static void open_scene(fixture *f)
     fixture_open(f, SCRIPT_LEASE_MS);
 }
 
-struct commands {
-    dibs_runtime *rt;
-    uint64_t count;
-};
-
-static bool has_sent(void *arg)
-{
-    const struct commands *commands = arg;
-
-    return stats_of(commands->rt).store_commands >= commands->count;
-}
-
 static bool sends(fixture *f, uint64_t count, int64_t limit_ms)
 {
-    return wait_until(has_sent, &(struct commands){f->rt, count}, limit_ms);
+    return within(limit_ms, stats_of(f->rt).store_commands >= count);
 }
 
 /* Makes two calls at once. Where both go over one connection, another is made in the background. */

@@ -54,16 +54,9 @@ static struct dibs__renewal lease_of(struct seat *seat, const char *name)
     return lease_of_token(seat, name, "dibs:test", false);
 }
 
-struct unconfirmed {
-    struct seat *seat;
-    const struct dibs__lease_store_state *store_state;
-};
-
-static bool is_unconfirmed(void *arg)
+static bool is_unconfirmed(struct seat *seat, const struct dibs__lease_store_state *store_state)
 {
-    const struct unconfirmed *unconfirmed = arg;
-
-    return unconfirmed->seat->store->ops->is_unconfirmed(unconfirmed->seat->store, unconfirmed->store_state);
+    return seat->store->ops->is_unconfirmed(seat->store, store_state);
 }
 
 /* After an hour another client may have had the lock, and the server may have forgotten that. */
@@ -71,16 +64,16 @@ TEST_ON(a_lease_confirmed_too_long_ago_is_not_restored, struct world *w)
 {
     struct dibs__renewal lately = lease_of(&w->seat, "lately"), long_ago = lease_of(&w->seat, "long ago");
 
-    assert_false(is_unconfirmed(&(struct unconfirmed){&w->seat, &lately.store_state}));
+    assert_false(is_unconfirmed(&w->seat, &lately.store_state));
     server_kill(w->server);
     server_restart(w->server);
-    assert_true(wait_until(is_unconfirmed, &(struct unconfirmed){&w->seat, &lately.store_state}, LIMIT_MS));
+    await_that(is_unconfirmed(&w->seat, &lately.store_state));
     dibs__redis_lease_of(&lately.store_state)->confirmed_at -= (MEMORY_MS - MARGIN_MS) * DIBS__NS_PER_MS;
     dibs__redis_lease_of(&long_ago.store_state)->confirmed_at -= (MEMORY_MS + MARGIN_MS) * DIBS__NS_PER_MS;
     seat_renew(&w->seat, &lately);
     seat_renew(&w->seat, &long_ago);
     assert_int_equal(lately.result, DIBS__RENEWED);
-    assert_false(is_unconfirmed(&(struct unconfirmed){&w->seat, &lately.store_state}));
+    assert_false(is_unconfirmed(&w->seat, &lately.store_state));
     assert_true(server_has(w->server, "lock:lately"));
     assert_int_equal(long_ago.result, DIBS__GONE);
     assert_false(server_has(w->server, "lock:long ago"));

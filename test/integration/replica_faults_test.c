@@ -112,13 +112,13 @@ TEST_ON(rivals_without_replicas_give_up, fixture *f)
     }
 }
 
-static bool hears(void *s)
+static bool hears(server *s)
 {
     redisReply *clients = server_command(s, "CLIENT LIST TYPE pubsub");
-    bool hears = clients->type == REDIS_REPLY_STRING && clients->len > 0;
+    bool one_hears = clients->type == REDIS_REPLY_STRING && clients->len > 0;
 
     freeReplyObject(clients);
-    return hears;
+    return one_hears;
 }
 
 /*
@@ -135,9 +135,9 @@ TEST_ON(a_cancelled_call_waits_for_replicas_once, fixture *f)
 
     begin_lock(task, "x", DIBS_WAIT_FOREVER, NULL, q);
     await_info(f->server, "clients", "blocked_clients:1"); /* by WAIT */
-    assert_true(wait_until(hears, f->server, LIMIT_MS));
+    await_that(hears(f->server));
     server_do(f->server, "CLIENT KILL TYPE pubsub");
-    assert_true(wait_until(hears, f->server, LIMIT_MS));
+    await_that(hears(f->server));
     dibs_task_cancel(task);
     expect_done(q, DIBS_DONE_LOCK, DIBS_CANCELLED, task);
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));

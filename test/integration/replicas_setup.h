@@ -4,16 +4,10 @@
 
 #include "support/fixture.h"
 
-struct info {
-    server *server;
-    const char *section, *line;
-};
-
-static inline bool says(void *arg)
+static inline bool info_says(server *s, const char *section, const char *line)
 {
-    const struct info *info = arg;
-    redisReply *reply = server_command(info->server, "INFO %s", info->section);
-    bool found = strstr(reply->str, info->line) != NULL;
+    redisReply *reply = server_command(s, "INFO %s", section);
+    bool found = strstr(reply->str, line) != NULL;
 
     freeReplyObject(reply);
     return found;
@@ -21,7 +15,7 @@ static inline bool says(void *arg)
 
 static inline void await_info(server *s, const char *section, const char *line)
 {
-    assert_that(wait_until(says, &(struct info){s, section, line}, LIMIT_MS), "never %s", line);
+    await_or_say(info_says(s, section, line), "never %s", line);
 }
 
 struct pair {

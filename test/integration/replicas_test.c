@@ -251,18 +251,6 @@ static void lead_to(const char *address, const server *s)
     assert_int_equal(rename(next, address), 0);
 }
 
-struct outlived {
-    server *server;
-    int64_t ms;
-};
-
-static bool has_more_time(void *arg)
-{
-    const struct outlived *o = arg;
-
-    return server_integer(o->server, "PTTL lock:x") > o->ms;
-}
-
 /*
  * The replica is promoted, and the address leads to it, but the connections to the old master, which refuses
  * everything, still stand: they are given up. What is held is renewed in the new master, or restored there.
@@ -290,7 +278,7 @@ TEST(an_address_that_moves_to_the_new_master_is_followed)
         server_do(p.master, "REPLICAOF 127.0.0.1 %d", p.replica->port);
         lead_to(address, p.replica);
         server_do(p.replica, "PEXPIRE lock:x %d", 3 * SAFE_LEASE_MS / 2);
-        assert_true(wait_until(has_more_time, &(struct outlived){p.replica, 2 * SAFE_LEASE_MS}, LIMIT_MS));
+        await_that(server_integer(p.replica, "PTTL lock:x") > 2 * SAFE_LEASE_MS);
         assert_status(DIBS_OK, dibs_check(rt, "x"));
         lock_and_release(rt, "y", LIMIT_MS);
         assert_status(DIBS_OK, dibs_unlock(rt, "x"));

@@ -333,9 +333,9 @@ TEST_ON(a_restart_with_persistence_changes_nothing, fixture *f)
 
 /* ----------------------------------------------------------------- failover */
 
-static bool is_in_step(void *arg)
+static bool is_in_step(server *replica)
 {
-    redisReply *reply = server_command(arg, "INFO replication");
+    redisReply *reply = server_command(replica, "INFO replication");
     bool in_step = strstr(reply->str, "master_link_status:up") != NULL;
 
     freeReplyObject(reply);
@@ -348,7 +348,7 @@ static server *start_replica(const server *master)
 
     snprintf(config, sizeof config, "replicaof 127.0.0.1 %d", master->port);
     server *replica = server_start(&(server_options){.config = config});
-    assert_that(wait_until(is_in_step, replica, LIMIT_MS), "the replica does not connect");
+    await_or_say(is_in_step(replica), "the replica does not connect");
     return replica;
 }
 

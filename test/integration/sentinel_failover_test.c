@@ -103,19 +103,6 @@ static void expect_works_at(dibs_runtime *rt, server *master, const char *name)
     assert_status(DIBS_OK, dibs_unlock(rt, name));
 }
 
-struct token_at {
-    server *server;
-    const char *key, *token;
-};
-
-static bool has_token(void *arg)
-{
-    const struct token_at *at = arg;
-    char token[256];
-
-    return server_string(at->server, token, sizeof token, "GET %s", at->key) && strcmp(token, at->token) == 0;
-}
-
 /* ------------------------------------------------------- threads that lock */
 
 /* All lock one name, and each a name of its own. Fences of both rise. */
@@ -276,7 +263,7 @@ TEST_ON(a_lease_that_the_new_master_lacks_is_restored, struct scene *scene)
     server_resume(scene->s->data[1]);
     server_resume(scene->s->data[2]);
     server *new_one = sentinels_await_other(scene->s, old);
-    assert_that(wait_until(has_token, &(struct token_at){new_one, "lock:held", token}, LIMIT_MS), "it is not restored");
+    server_await_value(new_one, "lock:held", token);
     assert_status(DIBS_OK, dibs_check(scene->rt, "held"));
     assert_true(fence_of(scene->rt, "held") == fence);
     assert_status(DIBS_OK, dibs_unlock(scene->rt, "held"));
@@ -385,11 +372,11 @@ TEST_ON(sharers_and_waiters_go_on_after_a_failover, struct scene *scene)
     assert_int_equal(events_count(&scene->events, DIBS_EVENT_LOST, "held"), 0);
 }
 
-static bool has_two_sharers(void *arg)
+static bool has_two_sharers(dibs_runtime *rt)
 {
     dibs_owner owner;
 
-    return dibs_query(arg, "held", &owner) == DIBS_OK && owner.sharers == 2;
+    return dibs_query(rt, "held", &owner) == DIBS_OK && owner.sharers == 2;
 }
 
 /*
@@ -420,7 +407,7 @@ TEST_ON(sharers_that_the_new_master_lacks_are_restored, struct scene *scene)
     assert_false(server_has(new_one, "lock:held"));
     assert_true(actor_busy(alone));
     process_resume(readers);
-    assert_that(wait_until(has_two_sharers, scene->rt, LIMIT_MS), "they are not restored");
+    await_or_say(has_two_sharers(scene->rt), "they are not restored");
     for (int i = 0; i < 2; i++) {
         char done[16];
         assert_true(actor_busy(alone));
@@ -463,7 +450,7 @@ static bool is_unnamed(void)
 }
 
 /* On a busy machine an outage may be over before the sentinels were asked: then a later call tells of them. */
-static bool is_unnamed_later(void *rt)
+static bool is_unnamed_later(dibs_runtime *rt)
 {
     assert_status(DIBS_UNAVAILABLE, dibs_lock(rt, "x"));
     return is_unnamed();
@@ -481,7 +468,7 @@ TEST_ON(an_outage_without_a_master_ends, struct scene *scene)
     int64_t begin = now_ms();
     assert_status(DIBS_UNAVAILABLE, dibs_lock(scene->rt, "x"));
     assert_in_range(now_ms() - begin, 0, 3000 + SLACK_MS);
-    assert_that(is_unnamed() || wait_until(is_unnamed_later, scene->rt, LIMIT_MS), "%s", dibs_last_error());
+    assert_that(is_unnamed() || within(LIMIT_MS, is_unnamed_later(scene->rt)), "%s", dibs_last_error());
 }
 
 #ifdef DIBS_WITH_TLS

@@ -404,17 +404,11 @@ TEST_ON(a_waiter_whose_ask_was_cut_keeps_its_place, fixture *f)
     end_cut_waiter(f, &c);
 }
 
-struct token_change {
-    server *server;
-    const char *old;
-};
-
-static bool has_another_token(void *arg)
+static bool has_another_token(server *s, const char *old)
 {
-    const struct token_change *t = arg;
     queue_entry head;
 
-    return queue_size(t->server, "x") == 1 && queue_find(t->server, "x", 0, &head) && strcmp(head.token, t->old) != 0;
+    return queue_size(s, "x") == 1 && queue_find(s, "x", 0, &head) && strcmp(head.token, old) != 0;
 }
 
 /* What the waiter has sent may still arrive: so its token is retired, and the entry is removed. */
@@ -425,7 +419,7 @@ TEST_ON(a_cut_waiter_without_the_right_to_kill_gets_a_new_token, fixture *f)
     struct cut_waiter c = cut_waiter(f, "u:pw@");
     queue_entry before = queue_at(f->server, "x", 0);
     cut_next_ask(f, &c, &before);
-    assert_true(wait_until(has_another_token, &(struct token_change){f->server, before.token}, LIMIT_MS));
+    await_that(has_another_token(f->server, before.token));
     end_cut_waiter(f, &c);
 }
 

@@ -104,16 +104,10 @@ static bool is_sharded(const char *channel)
     return channel[strlen(channel) - 1] == '}';
 }
 
-struct channels {
-    server *server;
-    size_t count;
-};
-
-static bool has_so_many(void *arg)
+static bool has_so_many(server *s, size_t count)
 {
-    const struct channels *wanted = arg;
-    redisReply *reply = server_command(wanted->server, "PUBSUB SHARDCHANNELS");
-    bool so_many = reply->elements == wanted->count;
+    redisReply *reply = server_command(s, "PUBSUB SHARDCHANNELS");
+    bool so_many = reply->elements == count;
 
     freeReplyObject(reply);
     return so_many;
@@ -122,7 +116,7 @@ static bool has_so_many(void *arg)
 /* The sharded channels that have a subscriber at the server. */
 static void await_channels(server *s, size_t count)
 {
-    assert_that(wait_until(has_so_many, &(struct channels){s, count}, LIMIT_MS), "never %zu sharded channels", count);
+    await_or_say(has_so_many(s, count), "never %zu sharded channels", count);
 }
 
 /* Waits once, so that the slot is subscribed to. */

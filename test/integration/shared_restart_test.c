@@ -53,26 +53,17 @@ static void end_scene(struct scene *s)
     assert_false(server_has(s->f->server, "lock:x"));
 }
 
-struct sharers_at {
-    dibs_runtime *rt;
-    uint32_t count;
-    uint64_t fence; /* of the newest; 0: any */
-};
-
-static bool has_sharers(void *arg)
+static bool has_sharers(dibs_runtime *rt, uint32_t count, uint64_t fence)
 {
-    const struct sharers_at *at = arg;
     dibs_owner owner;
 
-    return dibs_query(at->rt, "x", &owner) == DIBS_OK && owner.sharers == at->count &&
-           (!at->fence || owner.fence == at->fence);
+    return dibs_query(rt, "x", &owner) == DIBS_OK && owner.sharers == count && (!fence || owner.fence == fence);
 }
 
 static void await_sharers(dibs_runtime *rt, uint32_t count, uint64_t fence)
 {
-    assert_that(wait_until(has_sharers, &(struct sharers_at){rt, count, fence}, LIMIT_MS),
-                "%u share the lock, not %u, and the newest fence is %llu", owner_of(rt, "x").sharers, count,
-                (unsigned long long)owner_of(rt, "x").fence);
+    await_or_say(has_sharers(rt, count, fence), "%u share the lock, not %u, and the newest fence is %llu",
+                 owner_of(rt, "x").sharers, count, (unsigned long long)owner_of(rt, "x").fence);
 }
 
 static uint64_t reader_fence(struct scene *s, int i)

@@ -358,11 +358,6 @@ TEST_ON(a_release_on_a_full_server_lets_those_in_who_wait_to_share, fixture *f)
         dibs_task_free(readers[i]);
 }
 
-static bool has_one_sharer(void *arg)
-{
-    return owner_of(arg, "x").sharers == 1;
-}
-
 /* The holder counts the lease from before its ask, so it ends a little sooner than in the store. */
 TEST_ON(a_sharers_fixed_lease_ends_and_the_others_go_on, fixture *f)
 {
@@ -376,7 +371,7 @@ TEST_ON(a_sharers_fixed_lease_ends_and_the_others_go_on, fixture *f)
     await_lost(f->rt, "x");
     assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
     assert_status(DIBS_OK, actor_check(a, f->rt, "x"));
-    assert_that(wait_until(has_one_sharer, f->rt, LIMIT_MS), "the other lease does not end in the store");
+    await_or_say(owner_of(f->rt, "x").sharers == 1, "the other lease does not end in the store");
     assert_status(DIBS_OK, actor_unlock(a, f->rt, "x"));
 }
 
@@ -389,9 +384,8 @@ struct couple {
  * Each of the two comes while the other holds the lock, so neither is ever the last to leave, nor the one with the
  * longest lease.
  */
-static bool have_taken_the_dead_out(void *arg)
+static bool have_taken_the_dead_out(const struct couple *couple)
 {
-    const struct couple *couple = arg;
     dibs_runtime *rt = couple->fixture->rt;
 
     assert_status(DIBS_OK, actor_lock_with(couple->other, rt, "x", 0, &shared));
@@ -412,7 +406,7 @@ TEST(newcomers_remove_dead_sharers)
     assert_status(DIBS_OK, share(rt, "x", 0, 0));
     assert_status(DIBS_OK, actor_unlock(couple.other, rt, "x"));
     server_do(couple.fixture->server, "ZADD dibs:share:{lock:x} -1 +dibs:dead~0 1 -dibs:dead~0");
-    assert_that(wait_until(have_taken_the_dead_out, &couple, LIMIT_MS), "a dead sharer stays");
+    await_or_say(have_taken_the_dead_out(&couple), "a dead sharer stays");
     assert_status(DIBS_OK, dibs_unlock(rt, "x"));
     actor_end(couple.other);
 }
@@ -457,11 +451,6 @@ TEST_ON(a_dead_sharer_that_is_taken_out_takes_no_other_along, fixture *f)
 
 /* ------------------------------------------------------------ a right is missing */
 
-static bool nothing_is_left(void *s)
-{
-    return server_integer(s, "EXISTS lock:x dibs:queue:{lock:x} dibs:share:{lock:x}") == 0;
-}
-
 static dibs_runtime *open_without(fixture *f, const char *command)
 {
     char url[200];
@@ -482,7 +471,8 @@ TEST_ON(a_refused_sharer_leaves_nothing_behind, fixture *f)
     for (size_t i = 0; i < sizeof rights / sizeof *rights; i++) {
         dibs_runtime *less = open_without(f, rights[i]);
         assert_status(DIBS_DENIED, dibs_lock_with(less, "x", 0, &permit));
-        assert_that(wait_until(nothing_is_left, f->server, LIMIT_MS), "without %s", rights[i]);
+        await_or_say(server_integer(f->server, "EXISTS lock:x dibs:queue:{lock:x} dibs:share:{lock:x}") == 0,
+                     "without %s", rights[i]);
         for (int j = 0; j < 2; j++)
             assert_status(DIBS_OK, actor_lock_with(others[j], f->rt, "x", 0, &permit));
         dibs_status without = dibs_lock_with(less, "x", 0, &permit);
@@ -497,11 +487,6 @@ TEST_ON(a_refused_sharer_leaves_nothing_behind, fixture *f)
         actor_end(others[j]);
 }
 
-static bool queue_is_gone(void *s)
-{
-    return !server_has(s, "dibs:queue:{lock:x}");
-}
-
 /* The script meets the refused command when the asker is in the queue. */
 TEST_ON(a_refused_waiter_for_sharers_leaves_the_queue, fixture *f)
 {
@@ -512,7 +497,7 @@ TEST_ON(a_refused_waiter_for_sharers_leaves_the_queue, fixture *f)
     for (int j = 0; j < 2; j++)
         assert_status(DIBS_OK, actor_lock_with(others[j], f->rt, "x", 0, &shared));
     assert_status(DIBS_DENIED, dibs_timedlock(less, "x", LIMIT_MS));
-    assert_true(wait_until(queue_is_gone, f->server, LIMIT_MS));
+    await_that(!server_has(f->server, "dibs:queue:{lock:x}"));
     for (int j = 0; j < 2; j++) {
         assert_status(DIBS_OK, actor_unlock(others[j], f->rt, "x"));
         actor_end(others[j]);
@@ -683,11 +668,11 @@ TEST_ON(sharers_do_not_renew_because_of_renewals, fixture *f)
 
 /* ----------------------------------------------------------------- restarts */
 
-static bool has_sharers(void *arg)
+static bool all_share(dibs_runtime *rt)
 {
     dibs_owner owner;
 
-    return dibs_query(arg, "x", &owner) == DIBS_OK && owner.sharers == READERS;
+    return dibs_query(rt, "x", &owner) == DIBS_OK && owner.sharers == READERS;
 }
 
 /* The server forgets everything, twice; then all is as before. */
@@ -704,7 +689,7 @@ TEST_ON(sharers_restore_their_leases, fixture *f)
     uint64_t fence = owner_of(f->rt, "x").fence;
     for (int i = 0; i < 2; i++) {
         restart(f->server);
-        assert_true(wait_until(has_sharers, f->rt, LIMIT_MS));
+        await_that(all_share(f->rt));
         assert_int_equal(owner_of(f->rt, "x").fence, fence);
     }
     for (int i = 0; i < READERS; i++) {
@@ -730,11 +715,6 @@ static process *share_and_stop(fixture *f)
     return team;
 }
 
-static bool has_two_sharers(void *arg)
-{
-    return owner_of(arg, "x").sharers == 2;
-}
-
 /* No client held the lock exclusively meanwhile, however many shared it and left. */
 TEST_ON(a_sharer_is_restored_beside_new_sharers, fixture *f)
 {
@@ -747,7 +727,7 @@ TEST_ON(a_sharer_is_restored_beside_new_sharers, fixture *f)
                 assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
         }
         process_resume(old);
-        assert_true(wait_until(stay ? has_two_sharers : has_one_sharer, f->rt, LIMIT_MS));
+        await_that(owner_of(f->rt, "x").sharers == (stay ? 2 : 1));
         if (stay)
             assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
         assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));

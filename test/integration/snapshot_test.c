@@ -13,22 +13,16 @@
 
 /* ----------------------------------------------------------------- helpers */
 
-struct value_at {
-    server *server;
-    const char *value;
-};
-
 /*
  * An entry of the owner itself, which the snapshot brought back, may still be in the queue, or may have been removed
  * already.
  */
-static bool another_waits(void *arg)
+static bool another_waits(server *s, const char *value)
 {
-    const struct value_at *owner = arg;
     queue_entry entry;
 
-    for (int place = 0; queue_find(owner->server, "x", place, &entry); place++)
-        if (strcmp(entry.token, owner->value) != 0)
+    for (int place = 0; queue_find(s, "x", place, &entry); place++)
+        if (strcmp(entry.token, value) != 0)
             return true;
     return false;
 }
@@ -58,7 +52,7 @@ TEST_ON(an_owner_of_a_snapshot_that_released_since_gives_way, fixture *f)
         assert_in_range(server_integer(f->server, "PTTL lock:x"), LONG_LEASE_MS / 2, LONG_LEASE_MS);
         assert_status(DIBS_OK, agent_check(holder, "x"));
         agent_begin_lock(waiter, "x", DIBS_WAIT_FOREVER);
-        assert_that(wait_until(another_waits, &(struct value_at){f->server, token}, LIMIT_MS), "nobody waits");
+        await_or_say(another_waits(f->server, token), "nobody waits");
         assert_status(DIBS_OK, agent_unlock(holder, "x"));
         assert_status(DIBS_OK, agent_result(waiter));
         assert_true(agent_fence(waiter, "x") > fence);

@@ -73,9 +73,9 @@ struct world {
     char token[16][32];
 };
 
-static inline bool has_replica(void *arg)
+static inline bool has_replica(server *s)
 {
-    redisReply *reply = server_command(arg, "INFO replication");
+    redisReply *reply = server_command(s, "INFO replication");
     bool online = strstr(reply->str, "state=online") != NULL;
 
     freeReplyObject(reply);
@@ -142,7 +142,7 @@ static inline void start_servers(struct world *w, size_t count)
             continue;
         w->replicas[i] = server_start(&options);
         server_do(w->replicas[i], "REPLICAOF 127.0.0.1 %d", w->servers[i]->port);
-        assert_true(wait_until(has_replica, w->servers[i], LIMIT_MS));
+        await_that(has_replica(w->servers[i]));
     }
 }
 
@@ -379,20 +379,19 @@ struct queueing {
     struct dibs__attempt *attempt;
 };
 
-static inline bool stands_in_queue(void *arg)
+static inline bool stands_in_queue(struct seat *seat, struct dibs__attempt *attempt)
 {
-    const struct queueing *queueing = arg;
     struct dibs__answer answer;
 
-    assert_status(DIBS_BUSY, ask(queueing->seat, queueing->attempt, &answer));
+    assert_status(DIBS_BUSY, ask(seat, attempt, &answer));
     assert_true(answer.again_ms > 0);
-    return queueing->attempt->in_store;
+    return attempt->in_store;
 }
 
 /* Asks, for a name that is held, until the attempt stands in the queue. */
 static inline void queue_up(struct seat *seat, struct dibs__attempt *attempt)
 {
-    assert_that(wait_until(stands_in_queue, &(struct queueing){seat, attempt}, LIMIT_MS), "the attempt does not queue");
+    await_or_say(stands_in_queue(seat, attempt), "the attempt does not queue");
 }
 
 #endif

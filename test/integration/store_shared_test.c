@@ -18,14 +18,13 @@ static struct dibs__attempt share_for(struct world *w, const char *name, bool wa
     return attempt;
 }
 
-static bool has_it(void *arg)
+static bool has_it(struct seat *seat, struct dibs__attempt *attempt)
 {
-    const struct queueing *queueing = arg;
     struct dibs__answer answer;
 
-    if (ask(queueing->seat, queueing->attempt, &answer) != DIBS_OK)
+    if (ask(seat, attempt, &answer) != DIBS_OK)
         return false;
-    queueing->seat->store->ops->conclude(queueing->seat->store, queueing->attempt, true);
+    seat->store->ops->conclude(seat->store, attempt, true);
     return true;
 }
 
@@ -187,7 +186,7 @@ TEST_ON_STORES(all_waiting_sharers_are_let_in_together, struct world *w)
     expect_told(w, other, 3);
     if (is_quorum(w)) { /* there is no common queue: a slow master has another order, and a hinted waiter asks */
         for (int i = 0; i < 3; i++)
-            assert_true(wait_until(has_it, &(struct queueing){other, &sharers[i]}, LIMIT_MS));
+            await_that(has_it(other, &sharers[i]));
         expect_seen(seat, "x", 3, 2);
         for (int i = 0; i < 3; i++)
             give_back(other, &sharers[i]);
@@ -304,12 +303,11 @@ struct waiting {
     struct dibs__attempt *attempt;
 };
 
-static bool is_granted(void *arg)
+static bool is_granted(struct seat *seat, struct dibs__attempt *attempt)
 {
-    const struct waiting *waiting = arg;
     struct dibs__answer answer;
 
-    return ask(waiting->seat, waiting->attempt, &answer) == DIBS_OK;
+    return ask(seat, attempt, &answer) == DIBS_OK;
 }
 
 /* This holds although the others renew theirs. */
@@ -325,9 +323,9 @@ TEST_ON_STORES(the_permit_of_a_dead_sharer_is_free_when_its_lease_is_over, struc
     get(seat, &lives);
     int64_t since = now_ms();
     get(seat, &dead);
-    bool is_had = is_granted(&(struct waiting){seat, &more});
+    bool is_had = is_granted(seat, &more);
     assert_true(!is_had || now_ms() - since >= dead.lease_ms);
-    assert_true(is_had || wait_until(is_granted, &(struct waiting){seat, &more}, LIMIT_MS));
+    assert_true(is_had || within(LIMIT_MS, is_granted(seat, &more)));
     seat->store->ops->conclude(seat->store, &more, true);
     expect_look(seat, "x", owner.sharers == 2);
     struct dibs__renewal late = renewal_of(&dead, LEASE_MS, 0);
@@ -344,11 +342,6 @@ static void end_dead(struct seat *seat, const struct dibs__attempt *dead)
     (void)release(seat, "x", dead->token); /* most masters have forgotten it */
 }
 
-static bool are_two_seen(void *arg)
-{
-    return look(arg, "x").sharers == 2;
-}
-
 TEST_ON_STORES(a_writer_gets_the_lock_when_a_dead_sharers_lease_is_over, struct world *w)
 {
     struct seat *seat = sit(w, 0);
@@ -359,10 +352,10 @@ TEST_ON_STORES(a_writer_gets_the_lock_when_a_dead_sharers_lease_is_over, struct 
     get(seat, &lives);
     int64_t since = now_ms();
     get(seat, &dead);
-    bool are_two = wait_until(are_two_seen, seat, dead.lease_ms);
+    bool are_two = within(dead.lease_ms, look(seat, "x").sharers == 2);
     assert_true(are_two || now_ms() - since >= dead.lease_ms);
     give_back(seat, &lives);
-    assert_true(wait_until(is_granted, &(struct waiting){seat, &alone}, LIMIT_MS));
+    await_that(is_granted(seat, &alone));
     seat->store->ops->conclude(seat->store, &alone, true);
     expect_seen(seat, "x", 0, 0);
     give_back(seat, &alone);
@@ -470,18 +463,12 @@ TEST_ON_STORES(sharers_are_listed_newest_first, struct world *w)
     give_back(seat, &alone);
 }
 
-struct forgotten {
-    struct seat *seat;
-    const struct dibs__attempt *attempt;
-};
-
-static bool is_forgotten(void *arg)
+static bool is_forgotten(struct seat *seat, const struct dibs__attempt *attempt)
 {
-    const struct forgotten *forgotten = arg;
     dibs_sharer out[4];
 
-    for (size_t i = sharers_of(forgotten->seat, out, 4); i > 0; i--)
-        if (strcmp(out[i - 1].token, forgotten->attempt->token) == 0)
+    for (size_t i = sharers_of(seat, out, 4); i > 0; i--)
+        if (strcmp(out[i - 1].token, attempt->token) == 0)
             return false;
     return true;
 }
@@ -497,7 +484,7 @@ TEST_ON_STORES(a_dead_sharer_is_not_listed, struct world *w)
     get(seat, &lives);
     get(seat, &dead);
     uint64_t fence = get(seat, &more);
-    assert_true(wait_until(is_forgotten, &(struct forgotten){seat, &dead}, LIMIT_MS));
+    await_that(is_forgotten(seat, &dead));
     expect_sharers(w, seat, out, 2, (struct dibs__attempt *[]){&lives, &more, NULL});
     expect_sharer(w, out, 2, 0, &more, fence);
     expect_sharer(w, out, 2, 1, &lives, 0);
@@ -529,8 +516,7 @@ TEST_ON_STORES(a_forced_unlock_ends_one_sharer_or_all, struct world *w)
     assert_status(DIBS_NOT_HELD, release(seat, "x", attempts[1].token));
     assert_status(DIBS_OK, force(seat, NULL));
     expect_told(w, other, 1);
-    assert_true(
-        wait_until(is_granted, &(struct waiting){other, &alone}, LIMIT_MS)); /* at the first ask, but on a quorum */
+    assert_true(within(LIMIT_MS, is_granted(other, &alone))); /* at the first ask, but on a quorum */
     other->store->ops->conclude(other->store, &alone, true);
     expect_look(seat, "x", owner.fence > newest);
     expect_look(seat, "x", owner.sharers == 0);

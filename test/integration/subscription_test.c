@@ -87,22 +87,16 @@ static long long subscriber_id(server *s)
     return id;
 }
 
-struct subscriber {
-    server *server;
-    long long old;
-};
-
-static bool is_another(void *arg)
+static bool is_another(server *s, long long old)
 {
-    const struct subscriber *s = arg;
-    long long id = subscriber_id(s->server);
+    long long id = subscriber_id(s);
 
-    return id != 0 && id != s->old;
+    return id != 0 && id != old;
 }
 
 static void await_another(fixture *f, long long old)
 {
-    assert_that(wait_until(is_another, &(struct subscriber){f->server, old}, LIMIT_MS), "the same subscriber");
+    await_or_say(is_another(f->server, old), "the same subscriber");
 }
 
 /* The lock is granted to the waiter before it listens again, so the push does not reach it. */
@@ -377,9 +371,8 @@ struct rest {
     int64_t since;
 };
 
-static bool nobody_asks(void *arg)
+static bool nobody_asks(struct rest *rest)
 {
-    struct rest *rest = arg;
     long long asks = server_asks(rest->server);
 
     if (asks != rest->asks)
@@ -402,7 +395,7 @@ TEST_ON(a_subscription_that_reaches_the_right_server_later_is_used, fixture *f)
     queue_await(f->server, "deaf-0", 1);
     queue_await_listening(f->server, queue_at(f->server, "deaf-0", 0).channel);
     struct rest rest = {.server = f->server}; /* it asks once more when there is a subscription */
-    assert_that(wait_until(nobody_asks, &rest, LIMIT_MS), "it goes on asking");
+    await_or_say(nobody_asks(&rest), "it goes on asking");
     end_deaf(f, waiters, 1);
     assert_int_equal(stats_of(rt).granted, 1);
     assert_true(server_asks(f->server) <= rest.asks + 3); /* the two releases */

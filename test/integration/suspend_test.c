@@ -56,11 +56,11 @@ static long scheduler_sleeps(void)
 }
 
 /* Whether the scheduler has slept since `last`: then it has dealt with what woke it. */
-static bool scheduler_slept_on(void *last)
+static bool scheduler_slept_on(long *last)
 {
-    long sleeps = scheduler_sleeps(), before = *(long *)last;
+    long sleeps = scheduler_sleeps(), before = *last;
 
-    *(long *)last = sleeps;
+    *last = sleeps;
     pause_ms(50);
     return sleeps >= 0 && sleeps == before;
 }
@@ -75,7 +75,7 @@ TEST_ON(the_scheduler_notices_a_suspension, fixture *f)
 
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_trylock(f->rt, "x"));
-    assert_true(wait_until(scheduler_slept_on, &sleeps, LIMIT_MS));
+    await_that(scheduler_slept_on(&sleeps));
     suspend();
     events_await(&f->events, DIBS_EVENT_LOST, "x");
     assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));

@@ -6,9 +6,8 @@
 #define FOREVER DIBS_WAIT_FOREVER
 #define SILENT_MS 300
 
-static bool is_free(void *arg)
+static bool is_free(const fixture *f)
 {
-    const fixture *f = arg;
     dibs_owner a, b;
 
     return dibs_query(f->rt, "a", &a) == DIBS_OK && dibs_query(f->rt, "b", &b) == DIBS_OK && !a.held && !b.held &&
@@ -46,7 +45,7 @@ TEST_ON(a_cancel_does_not_wait_for_a_silent_server, fixture *f)
     assert_status(DIBS_CANCELLED, actor_task_result(a));
     assert_true(now_ms() - began < LIMIT_MS / 2);
     server_resume(f->server);
-    assert_true(wait_until(is_free, f, LIMIT_MS));
+    await_that(is_free(f));
     assert_status(DIBS_OK, dibs_timedlock(f->rt, "a", LIMIT_MS));
     assert_status(DIBS_OK, dibs_timedlock(f->rt, "b", LIMIT_MS));
     assert_status(DIBS_OK, dibs_unlock_all(f->rt));
@@ -71,7 +70,7 @@ TEST_ON(a_blocking_call_sleeps_while_the_server_is_silent, fixture *f)
     dibs_task_cancel(task);
     assert_status(DIBS_CANCELLED, actor_task_result(a));
     server_resume(f->server);
-    assert_true(wait_until(is_free, f, LIMIT_MS));
+    await_that(is_free(f));
 }
 
 TEST_ON(take_keeps_its_time_while_the_server_is_silent, fixture *f)
@@ -99,12 +98,7 @@ TEST_ON(take_keeps_its_time_while_the_server_is_silent, fixture *f)
     for (int i = 0; i < TASKS; i++)
         next_done(q);
     expect_none(q);
-    assert_true(wait_until(is_free, f, LIMIT_MS));
-}
-
-static bool has_completion(void *q)
-{
-    return is_readable(q);
+    await_that(is_free(f));
 }
 
 /*
@@ -135,7 +129,7 @@ static void a_wait_within_the_process_ends_beside(fixture *f, bool breaks)
     assert_int_equal(dibs_queue_take(asks, &c, 1, SILENT_MS), 0);
     pause_ms(50); /* the workers are not left to a thread that drives any more */
     begin_lock(local, "held", 100, NULL, q);
-    assert_true(wait_until(has_completion, q, LIMIT_MS / 2));
+    assert_true(within(LIMIT_MS / 2, is_readable(q)));
     assert_true(now_ms() - began < LIMIT_MS / 2);
     expect_done(q, DIBS_DONE_LOCK, DIBS_TIMEOUT, local);
     for (int i = 0; i < ASKS; i++)
@@ -144,7 +138,7 @@ static void a_wait_within_the_process_ends_beside(fixture *f, bool breaks)
     for (int i = 0; i < ASKS; i++)
         assert_status(DIBS_CANCELLED, next_done(asks).status);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "held"));
-    assert_true(wait_until(is_free, f, LIMIT_MS));
+    await_that(is_free(f));
     for (int i = 0; i < ASKS; i++)
         dibs_task_free(tasks[i]);
     dibs_task_free(local);
@@ -232,7 +226,7 @@ TEST_ON(a_cancel_does_not_wait_for_a_broken_connection, fixture *f)
     assert_status(DIBS_CANCELLED, actor_task_result(a));
     assert_true(now_ms() - began < LIMIT_MS / 2);
     server_resume(f->server);
-    assert_true(wait_until(is_free, f, LIMIT_MS));
+    await_that(is_free(f));
 }
 
 /* Their entries are retracted many at a time: a worker that left the queue for each would wait for the server each
@@ -287,7 +281,7 @@ TEST_ON(a_grant_without_replicas_is_given_back, fixture *f)
     dibs_task_cancel(other);
     dibs_completion c = next_done(q);
     assert_true(c.status == DIBS_CANCELLED || c.status == DIBS_UNAVAILABLE);
-    assert_true(wait_until(is_free, f, LIMIT_MS));
+    await_that(is_free(f));
 }
 
 TESTS(fixture_setup, fixture_teardown)

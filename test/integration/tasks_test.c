@@ -34,41 +34,6 @@ static int64_t patience_of(const struct place *p)
     return p->url_count > 1 ? LIMIT_MS : 0;
 }
 
-struct waiters {
-    dibs_runtime *rt;
-    const char *name;
-};
-
-static bool is_free_of_waiters(void *arg)
-{
-    const struct waiters *w = arg;
-    dibs_owner owner;
-
-    return dibs_query(w->rt, w->name, &owner) == DIBS_OK && owner.waiters == 0;
-}
-
-static bool has_waiters(void *arg)
-{
-    const struct waiters *w = arg;
-    dibs_owner owner;
-
-    return dibs_query(w->rt, w->name, &owner) == DIBS_OK && owner.waiters > 0;
-}
-
-static bool is_not_held(void *arg)
-{
-    const struct waiters *w = arg;
-    dibs_owner owner;
-
-    return dibs_query(w->rt, w->name, &owner) == DIBS_OK && !owner.held;
-}
-
-static void expect_nothing_left(dibs_runtime *rt, const char *name)
-{
-    assert_true(wait_until(is_free_of_waiters, &(struct waiters){rt, name}, LIMIT_MS));
-    assert_true(wait_until(is_not_held, &(struct waiters){rt, name}, LIMIT_MS));
-}
-
 /* --------------------------------------------------------------------------- cases */
 
 static void locks_and_unlocks(const struct place *p)
@@ -92,7 +57,7 @@ static void locks_and_unlocks(const struct place *p)
     assert_status(DIBS_BUSY, task_lock(task, "a", 0, q));
     assert_status(DIBS_TIMEOUT, task_lock(task, "a", 60, q));
     assert_status(DIBS_OK, dibs_unlock(other, "a"));
-    expect_nothing_left(rt, "a");
+    await_nobody(rt, "a");
     expect_none(q);
     dibs_task_free(task);
     dibs_queue_free(q);
@@ -128,7 +93,7 @@ static void a_thread_acts_for_the_innermost_task(const struct place *p)
     dibs_task_free(inner);
     assert_status(DIBS_OK, dibs_timedlock(rt, "b", LIMIT_MS));
     assert_status(DIBS_OK, dibs_unlock_all(rt));
-    expect_nothing_left(rt, "a");
+    await_nobody(rt, "a");
     dibs_task_free(outer);
     dibs_close(rt);
 }
@@ -171,7 +136,7 @@ static void a_call_that_needs_no_store_completes_at_once(const struct place *p)
     assert_int_equal(expect_done(q, DIBS_DONE_UNLOCK, DIBS_OK, task).fence, fence);
     begin_unlock(task, "a", q);
     assert_int_equal(done_at_once(q, DIBS_DONE_UNLOCK, DIBS_NOT_HELD).fence, 0);
-    expect_nothing_left(rt, "a");
+    await_nobody(rt, "a");
     dibs_task_free(task);
     dibs_queue_free(q);
     dibs_close(rt);
@@ -185,13 +150,13 @@ static void waits_for_another_process(const struct place *p)
 
     assert_status(DIBS_OK, dibs_lock(other, "a"));
     begin_lock(task, "a", FOREVER, NULL, q);
-    assert_true(wait_until(has_waiters, &(struct waiters){other, "a"}, LIMIT_MS));
+    await_waiters(other, "a", 1);
     expect_none(q);
     assert_status(DIBS_OK, dibs_unlock(other, "a"));
     expect_done(q, DIBS_DONE_LOCK, DIBS_OK, task);
     dibs_task_free(task); /* gives it up */
     lock_and_release(other, "a", LIMIT_MS);
-    expect_nothing_left(other, "a");
+    await_nobody(other, "a");
     dibs_queue_free(q);
     dibs_close(other);
     dibs_close(rt);
@@ -213,17 +178,17 @@ static void cancels_leave_nothing(const struct place *p)
             begin_lock(task, "a", FOREVER, options, q);
         else
             actor_begin_task_lock(a, rt, task, "a", FOREVER, options);
-        assert_true(wait_until(has_waiters, &(struct waiters){other, "a"}, LIMIT_MS));
+        await_waiters(other, "a", 1);
         dibs_task_cancel(task);
         if (i < 2)
             expect_done(q, DIBS_DONE_LOCK, DIBS_CANCELLED, task);
         else
             assert_status(DIBS_CANCELLED, actor_task_result(a));
-        assert_true(wait_until(is_free_of_waiters, &(struct waiters){other, "a"}, LIMIT_MS));
+        await_waiters(other, "a", 0);
         dibs_task_free(task);
     }
     assert_status(DIBS_OK, dibs_unlock(other, "a"));
-    expect_nothing_left(rt, "a");
+    await_nobody(rt, "a");
     expect_none(q);
     actor_end(a);
     dibs_queue_free(q);
@@ -243,7 +208,7 @@ static void a_cancel_strands_no_lock(const struct place *p)
         assert_status(DIBS_OK, dibs_timedlock(other, "a", LIMIT_MS));
         begin_lock(task, "a", FOREVER, NULL, q);
         if (i % 4 == 0)
-            assert_true(wait_until(has_waiters, &(struct waiters){other, "a"}, LIMIT_MS));
+            await_waiters(other, "a", 1);
         assert_status(DIBS_OK, dibs_unlock(other, "a"));
         for (volatile int spin = 0; spin < i * 5000; spin++)
             continue;
@@ -260,7 +225,7 @@ static void a_cancel_strands_no_lock(const struct place *p)
             dibs_task_free(task);
     }
     expect_none(q);
-    expect_nothing_left(other, "a");
+    await_nobody(other, "a");
     dibs_queue_free(q);
     dibs_close(other);
     dibs_close(rt);
@@ -291,7 +256,7 @@ static void fair_acquires_are_granted_in_order(const struct place *p)
         dibs_task_free(tasks[i]);
     }
     expect_none(q);
-    expect_nothing_left(other, "a");
+    await_nobody(other, "a");
     dibs_queue_free(q);
     dibs_queue_free(unlocks);
     dibs_close(other);
@@ -362,7 +327,7 @@ static void many_tasks_take_turns(const struct place *p)
     for (int i = 0; i < TASKS; i++)
         dibs_task_free(tasks[i]);
     for (int i = 0; i < NAMES; i++)
-        expect_nothing_left(rt, names[i]);
+        await_nobody(rt, names[i]);
     dibs_queue_free(q);
     dibs_close(rt);
 }
@@ -393,9 +358,9 @@ static void close_completes_all(const struct place *p)
     dibs_task_free(unlocks);
     dibs_task_free(holds);
     assert_status(DIBS_OK, dibs_unlock(other, "a"));
-    expect_nothing_left(other, "a");
-    expect_nothing_left(other, "b");
-    expect_nothing_left(other, "c");
+    await_nobody(other, "a");
+    await_nobody(other, "b");
+    await_nobody(other, "c");
     dibs_queue_free(q);
     dibs_close(other);
 }
@@ -424,7 +389,7 @@ static void a_busy_task_takes_no_other_call(const struct place *p)
     expect_done(q, DIBS_DONE_LOCK, DIBS_CANCELLED, task);
     expect_none(q);
     assert_status(DIBS_OK, dibs_unlock(rt, "a"));
-    expect_nothing_left(rt, "a");
+    await_nobody(rt, "a");
     dibs_queue_free(q);
     dibs_close(rt);
 }
@@ -448,7 +413,7 @@ static void a_queue_is_freed_with_calls_under_way(const struct place *p)
     assert_status(DIBS_OK, dibs_check(rt, "a"));
     assert_status(DIBS_OK, dibs_unlock(rt, "a"));
     assert_status(DIBS_OK, dibs_task_leave(waits));
-    expect_nothing_left(rt, "b");
+    await_nobody(rt, "b");
     assert_status(DIBS_OK, task_lock(waits, "b", LIMIT_MS, q)); /* the task is whole */
     dibs_task_free(waits);
     dibs_task_free(unlocks);

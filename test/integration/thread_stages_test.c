@@ -58,19 +58,6 @@ static actor *begin_waiting_there(fixture *f, int64_t wait_ms)
     return a;
 }
 
-struct place {
-    server *server;
-    actor *waiter;
-    long long size; /* of the queue with the waiter */
-};
-
-static bool is_queued_or_done(void *arg)
-{
-    const struct place *place = arg;
-
-    return queue_size(place->server, "x") == place->size || !actor_busy(place->waiter);
-}
-
 /*
  * As begin_waiting_there, but the wait ends soon. Where the machine is so slow that it ends before the actor is seen in
  * the queue, another actor waits. *begun: how many have.
@@ -83,7 +70,7 @@ static actor *begin_short_wait_there(fixture *f, int64_t wait_ms, unsigned *begu
     for (*begun = 1;; (*begun)++) {
         actor *a = actor_start();
         actor_begin_lock(a, f->rt, "x", wait_ms);
-        assert_true(wait_until(is_queued_or_done, &(struct place){f->server, a, size}, LIMIT_MS));
+        await_that(queue_size(f->server, "x") == size || !actor_busy(a));
         if (queue_size(f->server, "x") == size)
             return a;
         assert_status(DIBS_TIMEOUT, actor_result(a));

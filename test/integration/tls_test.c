@@ -93,18 +93,13 @@ static void crowd_begin(struct member *members, size_t count, dibs_runtime **rts
     }
 }
 
-static bool has_done_more(void *arg)
-{
-    return atomic_load(&((struct member *)arg)->done) > 0;
-}
-
 /* Each member has a lock at least twice more: one that it has now does not count. */
 static void crowd_goes_on(struct member *members, size_t count)
 {
     for (int times = 0; times < 2; times++)
         for (size_t i = 0; i < count; i++) {
             atomic_store(&members[i].done, 0);
-            assert_that(wait_until(has_done_more, &members[i], LIMIT_MS), "thread %zu does not go on", i);
+            await_or_say(atomic_load(&members[i].done) > 0, "thread %zu does not go on", i);
         }
 }
 
@@ -165,9 +160,9 @@ TEST_ON(an_account_is_used_over_tls, fixture *f)
     server_do(f->server, "ACL SETUSER default on");
 }
 
-static bool cluster_serves(void *arg)
+static bool cluster_serves(server *s)
 {
-    redisReply *reply = server_command(arg, "CLUSTER INFO");
+    redisReply *reply = server_command(s, "CLUSTER INFO");
     bool serves = strstr(reply->str, "cluster_state:ok") != NULL;
 
     freeReplyObject(reply);
@@ -181,7 +176,7 @@ TEST(a_cluster_is_reached_over_tls)
     char url[64];
 
     server_do(s, "CLUSTER ADDSLOTSRANGE 0 16383");
-    assert_true(wait_until(cluster_serves, s, LIMIT_MS));
+    await_that(cluster_serves(s));
     snprintf(url, sizeof url, "rediss-cluster://127.0.0.1:%d", s->port);
     dibs_runtime *rt = test_runtime(open_url(url, NULL));
     assert_status(DIBS_OK, dibs_lock(rt, "x"));

@@ -65,18 +65,6 @@ TEST(a_flushdb_async_loses_all_locks_soon)
 
 /* ------------------------------------------------------- what is due meanwhile */
 
-struct due {
-    server *server;
-    long long below;
-};
-
-static bool is_nearly_due(void *arg)
-{
-    const struct due *due = arg;
-
-    return server_integer(due->server, "PTTL lock:short") < due->below;
-}
-
 /* Events of the lease, counted, because among thousands the fixture keeps only the first; and those of NOTHING. */
 struct seen {
     dibs_runtime *rt;
@@ -99,9 +87,8 @@ static void see(const dibs_event *event, void *arg)
 }
 
 /* Events come in order: those before this one have come. Where too many wait it is dropped, and asked for again. */
-static bool is_marked(void *arg)
+static bool is_marked(struct seen *seen)
 {
-    struct seen *seen = arg;
     unsigned before = atomic_load(&seen->marks);
 
     assert_status(DIBS_NOT_HELD, dibs_unlock(seen->rt, NOTHING));
@@ -112,7 +99,7 @@ static bool is_marked(void *arg)
 /* How often the lease was at risk until now. */
 static unsigned times_at_risk(struct seen *seen)
 {
-    assert_true(wait_until(is_marked, seen, LIMIT_MS));
+    await_that(is_marked(seen));
     return atomic_load(&seen->at_risk);
 }
 
@@ -138,7 +125,7 @@ TEST_ON(a_flood_of_messages_delays_no_renewal, fixture *f)
         await_tracked(f->server, f->rt, MANY);
         await_renewed(f->rt, stats_of(f->rt).renewed + 1);
         unsigned at_risk = times_at_risk(&seen); /* to lock so many may have taken long */
-        assert_true(wait_until(is_nearly_due, &(struct due){f->server, SHORT * 2 / 3 + 50}, LIMIT_MS));
+        await_that(server_integer(f->server, "PTTL lock:short") < SHORT * 2 / 3 + 50);
         uint64_t renewed = stats_of(f->rt).renewed;
         int64_t since = now_ms();
         server_do(f->server, "EVAL %s 0", "for i = 0, 4999 do redis.call('DEL', 'lock:many:' .. i) end");

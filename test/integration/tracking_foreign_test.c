@@ -196,10 +196,8 @@ static struct waiters begin_many(fixture *f, actor_function *function)
     return all;
 }
 
-static bool is_anyone_done(void *arg)
+static bool is_anyone_done(const struct waiters *all)
 {
-    const struct waiters *all = arg;
-
     for (int i = 0; i < all->count; i++)
         if (!actor_busy(all->threads[i]))
             return true;
@@ -209,7 +207,7 @@ static bool is_anyone_done(void *arg)
 /* Which of them has come back, of those that are still there. */
 static actor *take_done(struct waiters *all, int *place)
 {
-    assert_true(wait_until(is_anyone_done, all, LIMIT_MS));
+    await_that(is_anyone_done(all));
     for (int i = 0; i < all->count; i++) {
         if (actor_busy(all->threads[i]))
             continue;

@@ -286,11 +286,6 @@ TEST_ON(a_message_of_an_older_lease_ends_nothing, fixture *f)
 
 /* --------------------------------------------------------------------------- fork */
 
-static bool is_lost(void *arg)
-{
-    return dibs_check(arg, "child") == DIBS_LOST;
-}
-
 static void in_child(bool wanted)
 {
     if (!wanted)
@@ -329,7 +324,7 @@ static void child_is_told(dibs_runtime *rt)
     pause_ms(100); /* the lock is looked at once more */
     int64_t since = now_ms();
     in_child(child_integer(link, "DEL lock:child") == 1);
-    in_child(wait_until(is_lost, rt, LIMIT_MS) && now_ms() - since < SOON_MS);
+    in_child(within(LIMIT_MS, dibs_check(rt, "child") == DIBS_LOST) && now_ms() - since < SOON_MS);
     CHILD_WANTS(DIBS_LOST, dibs_unlock(rt, "child"));
     redisFree(link);
 }

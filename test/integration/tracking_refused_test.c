@@ -113,16 +113,10 @@ static bool has_text(const redisReply *reply, const char *text)
     return false;
 }
 
-struct refusal {
-    server *server;
-    const char *what;
-};
-
-static bool is_refused(void *arg)
+static bool is_refused(server *s, const char *what)
 {
-    const struct refusal *refusal = arg;
-    redisReply *log = server_command(refusal->server, "ACL LOG");
-    bool found = has_text(log, refusal->what);
+    redisReply *log = server_command(s, "ACL LOG");
+    bool found = has_text(log, what);
 
     freeReplyObject(log);
     return found;
@@ -130,7 +124,7 @@ static bool is_refused(void *arg)
 
 static void await_refused(server *s, const char *what)
 {
-    assert_that(wait_until(is_refused, &(struct refusal){s, what}, LIMIT_MS), "%s is not refused", what);
+    await_or_say(is_refused(s, what), "%s is not refused", what);
 }
 
 /* `what` is the command, channel or key that the rules forbid. */
@@ -367,9 +361,9 @@ TEST_ON(lost_tracking_messages_cost_time_and_nothing_else, fixture *f)
 
 /* ------------------------------------------------------------ a reason that passes */
 
-static bool is_refused_for_lack_of_memory(void *arg)
+static bool is_refused_for_lack_of_memory(server *s)
 {
-    redisReply *reply = server_command(arg, "INFO errorstats");
+    redisReply *reply = server_command(s, "INFO errorstats");
     bool found = has_text(reply, "errorstat_OOM");
 
     freeReplyObject(reply);
@@ -383,7 +377,7 @@ TEST_ON(it_is_tried_again_once_the_server_has_memory, fixture *f)
     await_tracked(f->server, f->rt, 1);
     server_do(f->server, "CONFIG SET maxmemory 1");
     kill_tracker(f->server);
-    assert_that(wait_until(is_refused_for_lack_of_memory, f->server, LIMIT_MS), "the probe's key was not refused");
+    await_or_say(is_refused_for_lack_of_memory(f->server), "the probe's key was not refused");
     long long looks = server_calls(f->server, "mget");
     server_do(f->server, "CONFIG SET maxmemory 0");
     await_that(server_calls(f->server, "mget") > looks);

@@ -78,11 +78,11 @@ TEST_ON(a_long_queue_is_listed_from_its_head, fixture *f)
     server_do(f->server, "FLUSHALL");
 }
 
-static bool somebody_waits(void *arg)
+static bool somebody_waits(dibs_runtime *rt)
 {
     dibs_owner owner;
 
-    return dibs_query(arg, "mine", &owner) == DIBS_OK && owner.waiters > 0;
+    return dibs_query(rt, "mine", &owner) == DIBS_OK && owner.waiters > 0;
 }
 
 /* A store in memory does not know when an entry asked last. */
@@ -94,7 +94,7 @@ static void expect_own_waiter(const char *url, bool asked_known)
 
     assert_status(DIBS_OK, dibs_lock(rt, "mine"));
     actor_begin_lock_with(waits, rt, "mine", LONG_LEASE_MS, &(dibs_lock_options){.flags = DIBS_FAIR});
-    assert_true(wait_until(somebody_waits, rt, LIMIT_MS));
+    await_that(somebody_waits(rt));
     dibs_owner owner = owner_of(rt, "mine");
     assert_int_equal(waiters_of(rt, "mine", out, ROOM), 1);
     assert_memory_equal(out[0].token, owner.token, strlen("dibs:"));
@@ -112,19 +112,6 @@ TEST_ON(waiters_of_this_process_are_listed, fixture *f)
     expect_own_waiter("mem:", false);
 }
 
-struct listed {
-    dibs_runtime *rt;
-    size_t count;
-};
-
-static bool are_so_many(void *arg)
-{
-    const struct listed *listed = arg;
-    dibs_waiter out[ROOM];
-
-    return waiters_of(listed->rt, "x", out, ROOM) == listed->count;
-}
-
 /* A look may have come to its end before that master answered: then it is not known there yet. */
 TEST_WITH(of_a_quorum_the_longest_queue_is_listed, masters_setup_3, masters_teardown, masters *m)
 {
@@ -134,9 +121,9 @@ TEST_WITH(of_a_quorum_the_longest_queue_is_listed, masters_setup_3, masters_tear
         expect_taken(ask(m->servers[i], "dibs:a", "1", "dibs:1"));
     }
     for (size_t i = 0; i < m->count; i++) {
-        struct listed listed = {m->rt, 2};
+        dibs_waiter out[ROOM];
         expect_taken(ask(m->servers[i], "dibs:b", "1", "dibs:2"));
-        assert_true(wait_until(are_so_many, &listed, LIMIT_MS));
+        await_that(waiters_of(m->rt, "x", out, ROOM) == 2);
         assert_int_equal(release(m->servers[i], "dibs:b"), -1);
     }
     for (size_t i = 0; i < m->count; i++)

@@ -36,14 +36,15 @@ static void say_status(struct trial *t, enum ability_column column, dibs_status 
     say(t, column, dibs_status_name(status) + strlen("DIBS_"));
 }
 
-/* Waits for what is expected longer than for what is not. */
-static bool comes_true(struct trial *t, enum ability_column column, wait_predicate *predicate, void *arg)
+/* How long it is waited for: what is expected longer than what is not. */
+static int64_t patience(const struct trial *t, enum ability_column column)
 {
-    bool expected = strcmp(t->expected[column], "yes") == 0;
-    bool came = wait_until(predicate, arg, expected ? LIMIT_MS / 6 : NEVER_MS);
+    return strcmp(t->expected[column], "yes") == 0 ? LIMIT_MS / 6 : NEVER_MS;
+}
 
-    say(t, column, came ? "yes" : "no");
-    return came;
+static void say_whether(struct trial *t, enum ability_column column, bool so)
+{
+    say(t, column, so ? "yes" : "no");
 }
 
 /* ------------------------------------------------------------------- one by one */
@@ -119,22 +120,12 @@ static void try_to_share(struct trial *t)
     clean(t);
 }
 
-static bool is_renewed(void *arg)
-{
-    return stats_of(arg).renewed >= 2;
-}
-
-static bool is_told(void *arg)
-{
-    return stats_of(arg).tracking == 1;
-}
-
 /* Also lets go of a lock in the background, while changes are told. */
 static void try_to_keep(struct trial *t)
 {
     assert_status(DIBS_OK, dibs_trylock(t->rt, "a"));
-    comes_true(t, ABILITY_KEPT, is_renewed, t->rt);
-    comes_true(t, ABILITY_TOLD, is_told, t->rt);
+    say_whether(t, ABILITY_KEPT, within(patience(t, ABILITY_KEPT), stats_of(t->rt).renewed >= 2));
+    say_whether(t, ABILITY_TOLD, within(patience(t, ABILITY_TOLD), stats_of(t->rt).tracking == 1));
     actor *leaver = actor_start();
     if (actor_lock(leaver, t->rt, "b", 0) == DIBS_OK)
         actor_exit(leaver);
@@ -145,29 +136,16 @@ static void try_to_keep(struct trial *t)
     clean(t);
 }
 
-struct waiting {
-    const struct trial *trial;
-    uint64_t contended;
-};
-
-static bool has_waited(void *arg)
-{
-    const struct waiting *waiting = arg;
-
-    return stats_of(waiting->trial->other).contended > waiting->contended || !actor_busy(waiting->trial->thread);
-}
-
 /* "other" waits behind "rt", which unlocks; meanwhile another waiter comes and goes. Whether it was granted by push. */
 static dibs_status wait_once(struct trial *t, uint32_t flags, bool *pushed)
 {
-    struct waiting before = {t, stats_of(t->other).contended};
-    uint64_t granted = stats_of(t->other).granted;
+    uint64_t granted = stats_of(t->other).granted, contended = stats_of(t->other).contended;
 
     *pushed = false;
     if (!note(t, dibs_trylock(t->rt, "a")))
         return DIBS_OK;
     actor_begin_lock_with(t->thread, t->other, "a", LIMIT_MS / 6, &(dibs_lock_options){.flags = flags});
-    wait_until(has_waited, &before, LIMIT_MS);
+    (void)within(LIMIT_MS, stats_of(t->other).contended > contended || !actor_busy(t->thread));
     actor *leaver = actor_start();
     actor_lock_with(leaver, t->other, "a", 150, &(dibs_lock_options){.flags = DIBS_FAIR});
     actor_end(leaver);
@@ -225,17 +203,12 @@ static void leave_a_gap(struct trial *t)
     clean(t);
 }
 
-static bool is_restored(void *arg)
-{
-    return server_has(arg, "lock:a");
-}
-
 static void try_to_restore(struct trial *t)
 {
     assert_status(DIBS_OK, dibs_trylock(t->rt, "a"));
     server_kill(t->server);
     server_restart(t->server);
-    comes_true(t, ABILITY_RESTORED, is_restored, t->server);
+    say_whether(t, ABILITY_RESTORED, within(patience(t, ABILITY_RESTORED), server_has(t->server, "lock:a")));
     note(t, dibs_unlock(t->rt, "a"));
     clean(t);
 }

@@ -119,20 +119,14 @@ bool actor_busy(actor *a)
     return busy;
 }
 
-static bool is_idle(void *arg)
-{
-    return !actor_busy(arg);
-}
-
 void actor_finish(actor *a)
 {
-    assert_that(wait_until(is_idle, a, LIMIT_MS), "the actor does not come back from its call");
+    await_or_say(!actor_busy(a), "the actor does not come back from its call");
 }
 
 /* Whether the kernel says that the thread sleeps: the state is the letter after the name in parentheses. */
-static bool is_asleep(void *arg)
+static bool is_asleep(actor *a)
 {
-    actor *a = arg;
     char path[64];
     char line[512] = "";
     FILE *file;
@@ -151,7 +145,7 @@ void actor_await_asleep(actor *a)
 {
     /* Checks several times in a row: the thread may also sleep for a moment before it gets to its wait. */
     for (int in_a_row = 0; in_a_row < 5; in_a_row++) {
-        assert_that(wait_until(is_asleep, a, LIMIT_MS), "the actor does not wait");
+        await_or_say(is_asleep(a), "the actor does not wait");
         pause_ms(2);
         if (!is_asleep(a))
             in_a_row = 0;

@@ -53,10 +53,8 @@ struct candidates {
     process *granted;
 };
 
-static bool one_answers(void *arg)
+static bool one_answers(struct candidates *c)
 {
-    struct candidates *c = arg;
-
     for (size_t i = 0; i < c->count && !c->granted; i++)
         if (process_try_read(c->agents[i]))
             c->granted = c->agents[i];
@@ -67,7 +65,7 @@ process *agent_granted(process *const *agents, size_t count)
 {
     struct candidates c = {agents, count, NULL};
 
-    assert_that(wait_until(one_answers, &c, LIMIT_MS), "no agent gets the lock");
+    await_or_say(one_answers(&c), "no agent gets the lock");
     assert_that(parse_status(c.granted->line) == DIBS_OK, "%s", c.granted->line);
     return c.granted;
 }

@@ -86,9 +86,8 @@ const char *cluster_name_at(cluster *c, const server *node, unsigned first)
 
 /* -------------------------------------------------------------------- waiting */
 
-static bool is_ok(void *arg)
+static bool is_ok(const cluster *c)
 {
-    const cluster *c = arg;
     bool ok = true;
 
     for (size_t i = 0; i < c->count && ok; i++)
@@ -98,49 +97,41 @@ static bool is_ok(void *arg)
 
 void cluster_await_ok(cluster *c)
 {
-    assert_that(wait_until(is_ok, c, LIMIT_MS), "the cluster does not serve");
+    await_or_say(is_ok(c), "the cluster does not serve");
 }
 
-struct owning {
-    cluster *c;
-    unsigned slot;
-    const server *node;
-};
-
 /* All nodes that run say so. */
-static bool is_owned_by(void *arg)
+static bool is_owned_by(cluster *c, unsigned slot, const server *node)
 {
-    const struct owning *owning = arg;
     bool owned = true;
 
-    for (size_t i = 0; i < owning->c->count && owned; i++)
-        if (runs(owning->c->nodes[i]))
-            owned = owner_by(owning->c, owning->c->nodes[i], owning->slot) == owning->node;
+    for (size_t i = 0; i < c->count && owned; i++)
+        if (runs(c->nodes[i]))
+            owned = owner_by(c, c->nodes[i], slot) == node;
     return owned;
 }
 
 void cluster_await_owner(cluster *c, unsigned slot, const server *node)
 {
-    assert_that(wait_until(is_owned_by, &(struct owning){c, slot, node}, LIMIT_MS), "the nodes do not agree on a slot");
+    await_or_say(is_owned_by(c, slot, node), "the nodes do not agree on a slot");
 }
 
-static bool is_owned_by_another(void *arg)
+static bool is_owned_by_another(cluster *c, unsigned slot, const server *node)
 {
-    const struct owning *owning = arg;
     bool owned = true;
 
-    for (size_t i = 0; i < owning->c->count && owned; i++) {
-        if (!runs(owning->c->nodes[i]))
+    for (size_t i = 0; i < c->count && owned; i++) {
+        if (!runs(c->nodes[i]))
             continue;
-        const server *owner = owner_by(owning->c, owning->c->nodes[i], owning->slot);
-        owned = owner && owner != owning->node;
+        const server *owner = owner_by(c, c->nodes[i], slot);
+        owned = owner && owner != node;
     }
     return owned;
 }
 
 server *cluster_await_failover(cluster *c, unsigned slot, const server *dead)
 {
-    assert_that(wait_until(is_owned_by_another, &(struct owning){c, slot, dead}, LIMIT_MS), "there is no failover");
+    await_or_say(is_owned_by_another(c, slot, dead), "there is no failover");
     cluster_await_ok(c);
     return cluster_owner(c, slot);
 }
@@ -210,9 +201,8 @@ static long long epoch_known_to(server *node)
     return epoch;
 }
 
-static bool know_one_epoch(void *arg)
+static bool know_one_epoch(const cluster *c)
 {
-    const cluster *c = arg;
     long long epoch = -1;
     bool one = true;
 
@@ -236,12 +226,12 @@ void cluster_close_slot(cluster *c, unsigned slot, server *to)
     enum { USUAL_MS = 3000, MOST_TIMES = 5 };
 
     tell_owner(c, slot, to);
-    for (int i = 0; i < MOST_TIMES && !wait_until(is_owned_by, &(struct owning){c, slot, to}, USUAL_MS); i++) {
+    for (int i = 0; i < MOST_TIMES && !within(USUAL_MS, is_owned_by(c, slot, to)); i++) {
         server_do(to, "CLUSTER BUMPEPOCH");
         tell_owner(c, slot, to);
     }
     cluster_await_owner(c, slot, to);
-    assert_that(wait_until(know_one_epoch, c, LIMIT_MS), "the nodes do not agree on an epoch");
+    await_or_say(know_one_epoch(c), "the nodes do not agree on an epoch");
     cluster_await_owner(c, slot, to);
 }
 
@@ -289,13 +279,6 @@ struct joining {
     size_t count;
 };
 
-static bool is_joined(void *arg)
-{
-    const struct joining *joining = arg;
-
-    return cluster_is_joined(joining->servers, joining->count);
-}
-
 static void join(cluster *c)
 {
     struct joining joining = {.count = c->count};
@@ -305,12 +288,11 @@ static void join(cluster *c)
         joining.servers[i] = (struct cluster_server){c->nodes[i]->admin, c->nodes[i]->port};
     }
     assert_that(cluster_join(joining.servers, c->count, c->masters), "the servers do not become a cluster");
-    assert_that(wait_until(is_joined, &joining, LIMIT_MS), "the nodes do not get to know each other");
+    await_or_say(cluster_is_joined(joining.servers, joining.count), "the nodes do not get to know each other");
 }
 
-static bool all_follow(void *arg)
+static bool all_follow(const cluster *c)
 {
-    const cluster *c = arg;
     bool all = true;
 
     for (size_t i = c->masters; i < c->count && all; i++)
@@ -327,7 +309,7 @@ static void add_replicas(cluster *c)
         id_of(c->nodes[i - c->masters], id);
         server_do(c->nodes[i], "CLUSTER REPLICATE %s", id);
     }
-    assert_that(wait_until(all_follow, c, LIMIT_MS), "a replica does not follow its master");
+    await_or_say(all_follow(c), "a replica does not follow its master");
 }
 
 cluster *cluster_start(const cluster_options *options)

@@ -66,25 +66,11 @@ unsigned events_count(events *e, dibs_event_kind kind, const char *name)
     return count;
 }
 
-struct wanted {
-    events *events;
-    dibs_event_kind kind;
-    const char *name;
-};
-
-static bool has_come(void *arg)
-{
-    const struct wanted *w = arg;
-
-    return events_find(w->events, w->kind, w->name) >= 0;
-}
-
 recorded_event events_await(events *e, dibs_event_kind kind, const char *name)
 {
-    struct wanted w = {e, kind, name};
     recorded_event copy = {.kind = kind};
 
-    assert_that(wait_until(has_come, &w, LIMIT_MS), "event %d of %s does not come", (int)kind, name ? name : "any");
+    await_or_say(events_find(e, kind, name) >= 0, "event %d of %s does not come", (int)kind, name ? name : "any");
     pthread_mutex_lock(&e->mutex);
     for (unsigned i = kept(e); i-- > 0;)
         if (matches(&e->list[i], kind, name))

@@ -340,9 +340,8 @@ unsigned fake_redis_count(fake_redis *f, const char *prefix)
     return count;
 }
 
-static bool has_read_all(void *arg)
+static bool has_read_all(fake_redis *f)
 {
-    fake_redis *f = arg;
     int unread, sum = 0;
 
     listener_lock(&f->listener);
@@ -355,27 +354,12 @@ static bool has_read_all(void *arg)
 
 void fake_redis_settle(fake_redis *f)
 {
-    assert_true(wait_until(has_read_all, f, LIMIT_MS));
-}
-
-struct expected {
-    fake_redis *f;
-    const char *prefix;
-    unsigned count;
-};
-
-static bool has_come(void *arg)
-{
-    const struct expected *e = arg;
-
-    return fake_redis_count(e->f, e->prefix) >= e->count;
+    await_that(has_read_all(f));
 }
 
 void fake_redis_await(fake_redis *f, const char *prefix, unsigned count)
 {
-    struct expected e = {f, prefix, count};
-
-    assert_that(wait_until(has_come, &e, LIMIT_MS), "%u of %s", count, prefix);
+    await_or_say(fake_redis_count(f, prefix) >= count, "%u of %s", count, prefix);
 }
 
 int fake_redis_place(fake_redis *f, const char *prefix, unsigned nth)

@@ -110,10 +110,8 @@ void faults_block_acquires(struct faults *faults)
     pthread_mutex_unlock(&faults->mutex);
 }
 
-static bool one_is_blocked(void *arg)
+static bool one_is_blocked(struct faults *faults)
 {
-    struct faults *faults = arg;
-
     pthread_mutex_lock(&faults->mutex);
     bool blocking = faults->blocking;
     pthread_mutex_unlock(&faults->mutex);
@@ -122,7 +120,7 @@ static bool one_is_blocked(void *arg)
 
 void faults_await_blocked(struct faults *faults)
 {
-    assert_that(wait_until(one_is_blocked, faults, LIMIT_MS), "nobody asks the store");
+    await_or_say(one_is_blocked(faults), "nobody asks the store");
 }
 
 void faults_let_one_go(struct faults *faults)

@@ -62,28 +62,19 @@ void fixture_open(fixture *f, uint32_t lease_ms)
     assert_status(DIBS_OK, open_in_time(&f->rt, &f->config));
 }
 
-/* An extension goes over the scheduler's connection: when it is answered, that connection is open. */
-static bool is_extended(void *arg)
-{
-    const fixture *f = arg;
-
-    return dibs_extend(f->rt, "first", f->config.lease_ms) == DIBS_OK;
-}
-
 /* Where command_timeout_ms is short, a busy machine may need more than one try. */
-static bool is_used(void *arg)
+static bool is_used(const fixture *f)
 {
-    const fixture *f = arg;
-
     assert_status(DIBS_OK, dibs_timedlock(f->rt, "first", LIMIT_MS));
-    assert_true(wait_until(is_extended, arg, LIMIT_MS));
+    /* An extension goes over the scheduler's connection: when it is answered, that connection is open. */
+    await_that(dibs_extend(f->rt, "first", f->config.lease_ms) == DIBS_OK);
     return dibs_unlock(f->rt, "first") == DIBS_OK;
 }
 
 void fixture_open_connected(fixture *f, uint32_t lease_ms)
 {
     fixture_open(f, lease_ms);
-    assert_true(wait_until(is_used, f, LIMIT_MS));
+    await_that(is_used(f));
 }
 
 dibs_runtime *open_url(const char *url, const dibs_config *config)
@@ -180,27 +171,19 @@ dibs_stats stats_of(dibs_runtime *rt)
     return stats;
 }
 
-struct expected {
-    dibs_runtime *rt;
-    size_t stat;
-    uint64_t count;
-    const char *name;
-};
-
-static bool has_come(void *arg)
+static bool has_come(dibs_runtime *rt, size_t stat, uint64_t count)
 {
-    const struct expected *e = arg;
-    dibs_stats stats = stats_of(e->rt);
+    dibs_stats stats = stats_of(rt);
 
-    return *(const uint64_t *)(const void *)((const char *)&stats + e->stat) >= e->count;
+    return *(const uint64_t *)(const void *)((const char *)&stats + stat) >= count;
 }
 
 bool comes_to(dibs_runtime *rt, size_t stat, uint64_t least)
 {
-    return wait_until(has_come, &(struct expected){.rt = rt, .stat = stat, .count = least}, LIMIT_MS);
+    return within(LIMIT_MS, has_come(rt, stat, least));
 }
 
-static bool has_nothing(void *rt)
+static bool has_nothing(dibs_runtime *rt)
 {
     dibs_stats stats = stats_of(rt);
 
@@ -209,48 +192,35 @@ static bool has_nothing(void *rt)
 
 bool comes_to_nothing(dibs_runtime *rt)
 {
-    return wait_until(has_nothing, rt, LIMIT_MS);
+    return within(LIMIT_MS, has_nothing(rt));
 }
 
-static bool so_many_wait(void *arg)
+static bool so_many_wait(dibs_runtime *rt, uint64_t count, const char *name)
 {
-    const struct expected *e = arg;
     dibs_owner owner;
 
-    return dibs_query(e->rt, e->name, &owner) == DIBS_OK && owner.waiters == e->count;
+    return dibs_query(rt, name, &owner) == DIBS_OK && owner.waiters == count;
 }
 
 void await_waiters(dibs_runtime *rt, const char *name, uint64_t count)
 {
-    assert_that(wait_until(so_many_wait, &(struct expected){.rt = rt, .count = count, .name = name}, LIMIT_MS),
-                "%s has not %llu waiters", name, (unsigned long long)count);
+    await_or_say(so_many_wait(rt, count, name), "%s has not %llu waiters", name, (unsigned long long)count);
 }
 
-static bool nobody_is_there(void *arg)
+static bool nobody_is_there(dibs_runtime *rt, const char *name)
 {
-    const struct expected *e = arg;
     dibs_owner owner;
 
-    return dibs_query(e->rt, e->name, &owner) == DIBS_OK && !owner.held && owner.waiters == 0;
+    return dibs_query(rt, name, &owner) == DIBS_OK && !owner.held && owner.waiters == 0;
 }
 
 void await_nobody(dibs_runtime *rt, const char *name)
 {
-    assert_that(wait_until(nobody_is_there, &(struct expected){.rt = rt, .name = name}, LIMIT_MS),
-                "%s is held, or has waiters", name);
-}
-
-static bool is_lost(void *arg)
-{
-    const struct expected *w = arg;
-
-    return dibs_check(w->rt, w->name) == DIBS_LOST;
+    await_or_say(nobody_is_there(rt, name), "%s is held, or has waiters", name);
 }
 
 void await_lost(dibs_runtime *rt, const char *name)
 {
-    struct expected w = {.rt = rt, .name = name};
-
-    assert_that(wait_until(is_lost, &w, LIMIT_MS), "%s is never lost: %s", name,
-                dibs_status_name(dibs_check(rt, name)));
+    await_or_say(dibs_check(rt, name) == DIBS_LOST, "%s is never lost: %s", name,
+                 dibs_status_name(dibs_check(rt, name)));
 }

@@ -111,13 +111,6 @@ int masters_teardown_expiring(void **state)
     return tear_down(state, server_assert_clean);
 }
 
-struct wanted {
-    masters *m;
-    const char *name;
-    size_t count;
-    const dibs_lock_options *options;
-};
-
 /* Where the machine stood still, a lease that is shorter than a safe one may be lost by now. */
 static void let_go(masters *m, const char *name)
 {
@@ -129,14 +122,12 @@ static void let_go(masters *m, const char *name)
 }
 
 /* True: it is held, and all have it. */
-static bool is_had_at_all(void *arg)
+static bool is_had_at_all(masters *m, const char *name, const dibs_lock_options *options)
 {
-    const struct wanted *wanted = arg;
-
-    assert_status(DIBS_OK, dibs_lock_with(wanted->m->rt, wanted->name, LIMIT_MS, wanted->options));
-    if (masters_with_key(wanted->m, wanted->name) == wanted->count)
+    assert_status(DIBS_OK, dibs_lock_with(m->rt, name, LIMIT_MS, options));
+    if (masters_with_key(m, name) == m->count)
         return true;
-    let_go(wanted->m, wanted->name);
+    let_go(m, name);
     return false;
 }
 
@@ -165,8 +156,7 @@ void masters_lock_at_all(masters *m, const char *name)
 
 void masters_lock_at_all_with(masters *m, const char *name, const dibs_lock_options *options)
 {
-    assert_that(wait_until(is_had_at_all, &(struct wanted){m, name, m->count, options}, LIMIT_MS),
-                "not all masters grant %s", name);
+    await_or_say(is_had_at_all(m, name, options), "not all masters grant %s", name);
 }
 
 dibs_runtime *masters_open_another(const masters *m, uint32_t lease_ms)
@@ -197,17 +187,10 @@ size_t masters_with_key(const masters *m, const char *name)
     return masters_with_value(m, name, NULL);
 }
 
-static bool are_there(void *arg)
-{
-    const struct wanted *wanted = arg;
-
-    return masters_with_key(wanted->m, wanted->name) == wanted->count;
-}
-
 void masters_await_keys(masters *m, const char *name, size_t count)
 {
-    assert_that(wait_until(are_there, &(struct wanted){m, name, count, NULL}, LIMIT_MS),
-                "%zu masters have the key, not %zu", masters_with_key(m, name), count);
+    await_or_say(masters_with_key(m, name) == count, "%zu masters have the key, not %zu", masters_with_key(m, name),
+                 count);
 }
 
 long long masters_asks(masters *m, size_t i)
@@ -215,7 +198,7 @@ long long masters_asks(masters *m, size_t i)
     return server_asks(m->servers[i]);
 }
 
-bool master_knows(void *master)
+bool master_knows(server *master)
 {
     char noted[256];
 

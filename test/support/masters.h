@@ -64,7 +64,7 @@ size_t masters_with_value(const masters *m, const char *name, const char *value)
 void masters_await_keys(masters *m, const char *name, size_t count);
 
 /* Whether that master, a server, knows if it may vote, as dibs:vote says. */
-bool master_knows(void *master);
+bool master_knows(server *master);
 
 /* How many scripts clients have run at that master so far. */
 long long masters_asks(masters *m, size_t i);

@@ -173,10 +173,8 @@ static size_t wake_due(struct moved_clock *c)
     return due;
 }
 
-static bool nobody_is_due(void *arg)
+static bool nobody_is_due(struct moved_clock *c)
 {
-    struct moved_clock *c = arg;
-
     pthread_mutex_lock(&c->mutex);
     size_t due = wake_due(c);
     pthread_mutex_unlock(&c->mutex);
@@ -190,18 +188,13 @@ void moved_clock_set(struct moved_clock *c, int64_t time)
     assert_true(time >= atomic_load(&c->time));
     atomic_store(&c->time, time);
     pthread_mutex_unlock(&c->mutex);
-    assert_that(wait_until(nobody_is_due, c, LIMIT_MS), "a sleeper does not wake at its deadline");
+    await_or_say(nobody_is_due(c), "a sleeper does not wake at its deadline");
 }
 
 void moved_clock_advance(struct moved_clock *c, int64_t ns)
 {
     moved_clock_set(c, moved_clock_now(c) + ns);
 }
-
-struct wanted {
-    struct moved_clock *clock;
-    size_t count;
-};
 
 size_t moved_clock_waiting(struct moved_clock *c)
 {
@@ -214,18 +207,9 @@ size_t moved_clock_waiting(struct moved_clock *c)
     return count;
 }
 
-static bool that_many_wait(void *arg)
-{
-    struct wanted *wanted = arg;
-
-    return moved_clock_waiting(wanted->clock) == wanted->count;
-}
-
 void moved_clock_await_waiting(struct moved_clock *c, size_t count)
 {
-    struct wanted wanted = {c, count};
-
-    assert_that(wait_until(that_many_wait, &wanted, LIMIT_MS), "never do %zu threads wait", count);
+    await_or_say(moved_clock_waiting(c) == count, "never do %zu threads wait", count);
 }
 
 static void set_stopped(struct moved_clock *c, bool stopped)
@@ -246,21 +230,17 @@ void moved_clock_let_the_woken_go(struct moved_clock *c)
     set_stopped(c, false);
 }
 
-static bool that_many_stand(void *arg)
+static bool that_many_stand(struct moved_clock *c, size_t count)
 {
-    struct wanted *wanted = arg;
-
-    pthread_mutex_lock(&wanted->clock->mutex);
-    bool reached = wanted->clock->standing == wanted->count;
-    pthread_mutex_unlock(&wanted->clock->mutex);
+    pthread_mutex_lock(&c->mutex);
+    bool reached = c->standing == count;
+    pthread_mutex_unlock(&c->mutex);
     return reached;
 }
 
 void moved_clock_await_standing(struct moved_clock *c, size_t count)
 {
-    struct wanted wanted = {c, count};
-
-    assert_that(wait_until(that_many_stand, &wanted, LIMIT_MS), "never are %zu threads woken", count);
+    await_or_say(that_many_stand(c, count), "never are %zu threads woken", count);
 }
 
 static bool has_nothing_to_do(struct moved_clock *c, const struct sleeper *sleeper)
@@ -271,21 +251,18 @@ static bool has_nothing_to_do(struct moved_clock *c, const struct sleeper *sleep
     return sleeper->deadline > atomic_load(&c->time) && poll(fds, sleeper->count, 0) == 0;
 }
 
-static bool that_many_are_idle(void *arg)
+static bool that_many_are_idle(struct moved_clock *c, size_t schedulers)
 {
-    struct wanted *wanted = arg;
     size_t count = 0;
 
-    pthread_mutex_lock(&wanted->clock->mutex);
-    for (struct sleeper *at = wanted->clock->sleepers; at; at = at->next)
-        count += !is_asleep(at) && has_nothing_to_do(wanted->clock, at);
-    pthread_mutex_unlock(&wanted->clock->mutex);
-    return count == wanted->count;
+    pthread_mutex_lock(&c->mutex);
+    for (struct sleeper *at = c->sleepers; at; at = at->next)
+        count += !is_asleep(at) && has_nothing_to_do(c, at);
+    pthread_mutex_unlock(&c->mutex);
+    return count == schedulers;
 }
 
 void moved_clock_settle(struct moved_clock *c, size_t schedulers)
 {
-    struct wanted wanted = {c, schedulers};
-
-    assert_that(wait_until(that_many_are_idle, &wanted, LIMIT_MS), "the schedulers never come to rest");
+    await_or_say(that_many_are_idle(c, schedulers), "the schedulers never come to rest");
 }

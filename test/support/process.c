@@ -181,31 +181,19 @@ void process_kill(process *p)
     p->pid = 0;
 }
 
-struct ending {
-    pid_t pid;
-    int status;
-};
-
-static bool has_ended(void *arg)
-{
-    struct ending *e = arg;
-
-    return waitpid(e->pid, &e->status, WNOHANG) == e->pid;
-}
-
 int process_wait(process *p, int64_t limit_ms)
 {
-    struct ending e = {.pid = p->pid};
+    int status = 0;
 
     if (p->in >= 0)
         close(p->in);
     p->in = -1;
-    if (!wait_until(has_ended, &e, limit_ms)) {
+    if (!within(limit_ms, waitpid(p->pid, &status, WNOHANG) == p->pid)) {
         process_kill(p);
         fail_msg("%s", "the program does not end");
     }
     p->pid = 0;
-    return status_code(e.status);
+    return status_code(status);
 }
 
 void process_free(process *p)
@@ -222,11 +210,11 @@ void process_free(process *p)
 
 int child_wait_for(pid_t pid, int64_t limit_ms)
 {
-    struct ending e = {.pid = pid};
+    int status = 0;
 
     assert_true(pid > 0);
-    if (wait_until(has_ended, &e, limit_ms))
-        return status_code(e.status);
+    if (within(limit_ms, waitpid(pid, &status, WNOHANG) == pid))
+        return status_code(status);
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
     return -1;

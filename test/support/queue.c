@@ -10,24 +10,9 @@ long long queue_size(server *s, const char *name)
     return server_integer(s, "HLEN dibs:queue:{lock:%s}", name) / 2; /* two fields for each, and one for all */
 }
 
-struct wanted {
-    server *server;
-    const char *name;
-    long long count;
-    unsigned long long number;
-};
-
-static bool has_that_many(void *arg)
-{
-    const struct wanted *w = arg;
-
-    return queue_size(w->server, w->name) == w->count;
-}
-
 void queue_await(server *s, const char *name, long long count)
 {
-    assert_that(wait_until(has_that_many, &(struct wanted){s, name, count, 0}, LIMIT_MS), "%lld in the queue, not %lld",
-                queue_size(s, name), count);
+    await_or_say(queue_size(s, name) == count, "%lld in the queue, not %lld", queue_size(s, name), count);
 }
 
 enum { PLACES_MAX = 100000 };
@@ -80,18 +65,16 @@ queue_entry queue_at(server *s, const char *name, int place)
     return entry;
 }
 
-static bool head_asked(void *arg)
+static bool head_asked(server *s, const char *name, unsigned long long number)
 {
-    const struct wanted *w = arg;
     queue_entry entry;
 
-    return queue_find(w->server, w->name, 0, &entry) && entry.number > w->number;
+    return queue_find(s, name, 0, &entry) && entry.number > number;
 }
 
 queue_entry queue_await_ask(server *s, const char *name, unsigned long long number)
 {
-    assert_that(wait_until(head_asked, &(struct wanted){s, name, 0, number}, LIMIT_MS), "no ask after number %llu",
-                number);
+    await_or_say(head_asked(s, name, number), "no ask after number %llu", number);
     return queue_at(s, name, 0);
 }
 
@@ -122,27 +105,14 @@ bool queue_has_listener(server *s, const char *channel)
     return some;
 }
 
-struct listeners {
-    server *server;
-    const char *channel;
-    bool some;
-};
-
-static bool listens(void *arg)
-{
-    const struct listeners *l = arg;
-
-    return queue_has_listener(l->server, l->channel) == l->some;
-}
-
 void queue_await_no_listener(server *s, const char *channel)
 {
-    assert_that(wait_until(listens, &(struct listeners){s, channel, false}, LIMIT_MS), "%s is listened to", channel);
+    await_or_say(!queue_has_listener(s, channel), "%s is listened to", channel);
 }
 
 void queue_await_listening(server *s, const char *channel)
 {
-    assert_that(wait_until(listens, &(struct listeners){s, channel, true}, LIMIT_MS), "nobody listens to %s", channel);
+    await_or_say(queue_has_listener(s, channel), "nobody listens to %s", channel);
 }
 
 long long queue_now(server *s)

@@ -17,22 +17,9 @@ long long locks_in(server *s)
     return count;
 }
 
-struct locks_at {
-    server *server;
-    long long count;
-};
-
-static bool has_locks(void *arg)
-{
-    const struct locks_at *at = arg;
-
-    return locks_in(at->server) == at->count;
-}
-
 void await_locks(server *s, long long count)
 {
-    assert_that(wait_until(has_locks, &(struct locks_at){s, count}, LIMIT_MS), "%lld locks, not %lld", locks_in(s),
-                count);
+    await_or_say(locks_in(s) == count, "%lld locks, not %lld", locks_in(s), count);
 }
 
 void await_connected(dibs_runtime *rt)

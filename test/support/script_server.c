@@ -273,21 +273,9 @@ unsigned script_server_fired(script_server *s)
     return get(s, &s->script.fired);
 }
 
-struct firing {
-    script_server *server;
-    unsigned before;
-};
-
-static bool has_fired(void *arg)
-{
-    const struct firing *f = arg;
-
-    return script_server_fired(f->server) > f->before;
-}
-
 void script_server_await_fired(script_server *s, unsigned before)
 {
-    assert_that(wait_until(has_fired, &(struct firing){s, before}, LIMIT_MS), "no rule fires");
+    await_or_say(script_server_fired(s) > before, "no rule fires");
 }
 
 unsigned script_server_accepted(script_server *s)

@@ -188,28 +188,14 @@ struct seat_grant seat_last_grant(struct seat *seat)
     return grant;
 }
 
-struct wanted {
-    struct seat *seat;
-    unsigned count;
-};
-
-static bool was_told(void *arg)
-{
-    const struct wanted *wanted = arg;
-
-    return seat_last_grant(wanted->seat).count >= wanted->count;
-}
-
 struct seat_grant seat_await_grant(struct seat *seat, unsigned count)
 {
-    assert_that(wait_until(was_told, &(struct wanted){seat, count}, LIMIT_MS), "the grant is not told");
+    await_or_say(seat_last_grant(seat).count >= count, "the grant is not told");
     return seat_last_grant(seat);
 }
 
-static bool is_renewed(void *arg)
+static bool is_renewed(struct seat *seat)
 {
-    struct seat *seat = arg;
-
     pthread_mutex_lock(&seat->mutex);
     bool renewed = seat->renewed;
     pthread_mutex_unlock(&seat->mutex);
@@ -235,7 +221,7 @@ static void begin_renewals(struct seat *seat, const struct dibs__renewal *renewa
 
 static void end_renewals(struct seat *seat, struct dibs__renewal *renewals, size_t count)
 {
-    assert_that(wait_until(is_renewed, seat, LIMIT_MS), "the renewal has no end");
+    await_or_say(is_renewed(seat), "the renewal has no end");
     memcpy(renewals, batch.items, count * sizeof *renewals);
 }
 
@@ -267,14 +253,7 @@ void seat_renew(struct seat *seat, struct dibs__renewal *renewal)
     seat_renew_batch(seat, renewal, 1);
 }
 
-static bool has_confirmed(void *arg)
-{
-    struct seat *seat = arg;
-
-    return atomic_load(&seat->counters.unconfirmed) == 0;
-}
-
 void seat_await_confirmed(struct seat *seat)
 {
-    assert_that(wait_until(has_confirmed, seat, LIMIT_MS), "what is retracted is not confirmed");
+    await_or_say(atomic_load(&seat->counters.unconfirmed) == 0, "what is retracted is not confirmed");
 }

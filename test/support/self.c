@@ -21,15 +21,9 @@ struct self self_now(void)
     return (struct self){entries("/proc/self/task"), entries("/proc/self/fd")};
 }
 
-/* Fewer are fine: a thread that was joined is listed a moment longer, so the count before may have been too high. */
-static bool has_no_more_threads(void *arg)
-{
-    return self_now().threads <= *(int *)arg;
-}
-
 void self_assert_as(struct self before)
 {
-    assert_that(wait_until(has_no_more_threads, &before.threads, LIMIT_MS), "%d threads, more than %d",
-                self_now().threads, before.threads);
+    /* A thread that was joined is listed a moment longer, so there may have been fewer before than were counted. */
+    await_or_say(self_now().threads <= before.threads, "%d threads, more than %d", self_now().threads, before.threads);
     assert_int_equal(self_now().descriptors, before.descriptors);
 }

@@ -80,9 +80,8 @@ static void field_of(server *sentinel, const char *field, char *out, size_t size
     freeReplyObject(reply);
 }
 
-static bool know_all(void *arg)
+static bool know_all(sentinels *s)
 {
-    sentinels *s = arg;
     char replicas[16], others[16];
 
     for (size_t i = 0; i < SENTINELS; i++) {
@@ -116,7 +115,7 @@ sentinels *sentinels_start(const sentinels_options *options)
     sentinels_await_replicas(s, SENTINEL_DATA - 1);
     for (size_t i = 0; i < SENTINELS; i++)
         s->sentinels[i] = start_sentinel(options, s->data[0]);
-    assert_that(wait_until(know_all, s, LIMIT_MS), "the sentinels do not find each other");
+    await_or_say(know_all(s), "the sentinels do not find each other");
     sentinels_url(s, s->url, sizeof s->url, "012");
     return s;
 }
@@ -189,10 +188,8 @@ struct change {
     server *new_one;
 };
 
-static bool has_changed(void *arg)
+static bool has_changed(struct change *change)
 {
-    struct change *change = arg;
-
     change->new_one = NULL;
     for (size_t i = 0; i < SENTINELS; i++) {
         if (!runs(change->s->sentinels[i]))
@@ -209,7 +206,7 @@ server *sentinels_await_other(sentinels *s, const server *old)
 {
     struct change change = {s, old, NULL};
 
-    if (wait_until(has_changed, &change, TILT_LIMIT_MS))
+    if (within(TILT_LIMIT_MS, has_changed(&change)))
         return change.new_one;
     for (size_t i = 0; i < SENTINELS; i++)
         redis_show_log(s->sentinels[i]->folder);
@@ -218,18 +215,13 @@ server *sentinels_await_other(sentinels *s, const server *old)
 }
 
 /* A sentinel may say that none of the replicas is good yet, or that it is at one already. */
-static bool begins(void *arg)
+static bool begins(server *sentinel)
 {
-    redisReply *reply = server_try(arg, "SENTINEL FAILOVER " SENTINEL_MASTER);
+    redisReply *reply = server_try(sentinel, "SENTINEL FAILOVER " SENTINEL_MASTER);
     bool ok = reply->type == REDIS_REPLY_STATUS;
 
     freeReplyObject(reply);
     return ok;
-}
-
-static bool is_replica(void *arg)
-{
-    return has_role(arg, "slave");
 }
 
 struct failover {
@@ -243,9 +235,8 @@ struct failover {
  * itself while the old master lives. failover-timeout is 3 s: after 10 s either no failover goes on, or another one is
  * refused.
  */
-static bool has_failed_over(void *arg)
+static bool has_failed_over(struct failover *f)
 {
-    struct failover *f = arg;
     sentinels *s = f->change.s;
 
     if (has_changed(&f->change))
@@ -261,35 +252,29 @@ server *sentinels_failover(sentinels *s)
 {
     struct failover f = {.change = {s, sentinels_named_by(s, 0), NULL}};
 
-    if (!wait_until(has_failed_over, &f, TILT_LIMIT_MS))
+    if (!within(TILT_LIMIT_MS, has_failed_over(&f)))
         f.change.new_one = sentinels_await_other(s, f.change.old); /* shows the logs */
-    assert_that(wait_until(is_replica, (server *)f.change.old, LIMIT_MS), "the old master does not become a replica");
+    await_or_say(has_role((server *)f.change.old, "slave"), "the old master does not become a replica");
     sentinels_await_replicas(s, SENTINEL_DATA - 1);
     return f.change.new_one;
 }
 
-struct step {
-    server *master;
-    int count;
-};
-
-static bool are_in_step(void *arg)
+static int replicas_in_step(server *master)
 {
-    const struct step *step = arg;
-    redisReply *reply = server_command(step->master, "INFO replication");
+    redisReply *reply = server_command(master, "INFO replication");
     int count = 0;
 
     for (const char *at = reply->str; (at = strstr(at, "state=online")); at++)
         count++;
     freeReplyObject(reply);
-    return count >= step->count;
+    return count;
 }
 
 void sentinels_await_replicas(sentinels *s, int count)
 {
-    struct step step = {s->sentinels[0] ? sentinels_named_by(s, 0) : s->data[0], count};
+    server *master = s->sentinels[0] ? sentinels_named_by(s, 0) : s->data[0];
 
-    assert_that(wait_until(are_in_step, &step, TILT_LIMIT_MS), "there are not %d replicas", count);
+    assert_that(within(TILT_LIMIT_MS, replicas_in_step(master) >= count), "there are not %d replicas", count);
 }
 
 long long sentinels_connections(sentinels *s)

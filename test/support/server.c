@@ -53,9 +53,8 @@ failed:
     return NULL;
 }
 
-static bool answers(void *arg)
+static bool answers(server *s)
 {
-    server *s = arg;
     bool ready = false;
 
     if (has_ended(s))
@@ -112,7 +111,7 @@ static bool launch(server *s)
     if (s->options.preload)
         unsetenv("LD_PRELOAD");
     assert_true(s->pid > 0);
-    if (!wait_until(answers, s, LIMIT_MS)) {
+    if (!within(LIMIT_MS, answers(s))) {
         redis_show_log(s->folder);
         server_kill(s);
         fail_msg("%s", "the server does not answer");
@@ -181,11 +180,6 @@ static void drop_admin(server *s)
     s->admin = NULL;
 }
 
-static bool ended_predicate(void *arg)
-{
-    return has_ended(arg);
-}
-
 static void end(server *s, int signal, int64_t limit_ms)
 {
     drop_admin(s);
@@ -195,7 +189,7 @@ static void end(server *s, int signal, int64_t limit_ms)
         kill(s->pid, SIGCONT);
     s->paused = false;
     kill(s->pid, signal);
-    if (wait_until(ended_predicate, s, limit_ms))
+    if (within(limit_ms, has_ended(s)))
         return;
     kill(s->pid, SIGKILL);
     waitpid(s->pid, NULL, 0);
@@ -380,21 +374,9 @@ bool server_has(server *s, const char *key)
     return server_integer(s, "EXISTS %s", key) == 1;
 }
 
-struct key_at {
-    server *server;
-    const char *key;
-};
-
-static bool key_is_gone(void *arg)
-{
-    const struct key_at *at = arg;
-
-    return !server_has(at->server, at->key);
-}
-
 bool server_wait_gone(server *s, const char *key, int64_t limit_ms)
 {
-    return wait_until(key_is_gone, &(struct key_at){s, key}, limit_ms);
+    return within(limit_ms, !server_has(s, key));
 }
 
 long long server_calls(server *s, const char *command)
@@ -427,21 +409,9 @@ long long server_asks(server *s)
     return server_calls(s, "evalsha") + server_calls(s, "eval") + server_calls(s, "fcall");
 }
 
-struct asks_at {
-    server *server;
-    long long before;
-};
-
-static bool was_asked(void *arg)
-{
-    const struct asks_at *at = arg;
-
-    return server_asks(at->server) > at->before;
-}
-
 void server_await_ask(server *s, long long before)
 {
-    assert_that(wait_until(was_asked, &(struct asks_at){s, before}, LIMIT_MS), "nobody asks the store");
+    await_or_say(server_asks(s) > before, "nobody asks the store");
 }
 
 /* ------------------------------------------------------------------ clean? */
@@ -457,18 +427,6 @@ static bool check_expiry(server *s, int database, const redisReply *key)
     return false;
 }
 
-struct left_key {
-    server *s;
-    const redisReply *key;
-};
-
-static bool is_no_more(void *arg)
-{
-    const struct left_key *left = arg;
-
-    return server_integer(left->s, "EXISTS %b", left->key->str, left->key->len) == 0;
-}
-
 /*
  * A slow server may not have executed the client's last commands yet. The end of the lease does not count as a release.
  */
@@ -476,7 +434,7 @@ static bool check_lock(server *s, int database, const redisReply *key)
 {
     int64_t wait_ms = server_integer(s, "PTTL %b", key->str, key->len) / 2;
 
-    if (wait_until(is_no_more, &(struct left_key){s, key}, wait_ms < LEFT_MS ? wait_ms : LEFT_MS))
+    if (within(wait_ms < LEFT_MS ? wait_ms : LEFT_MS, server_integer(s, "EXISTS %b", key->str, key->len) == 0))
         return true;
     print_error("database %d: %s is left\n", database, key->str);
     return false;
@@ -531,22 +489,10 @@ const char *server_value(server *s, const char *key)
     return value;
 }
 
-struct value_at {
-    server *server;
-    const char *key, *value;
-};
-
-static bool has_value(void *arg)
-{
-    const struct value_at *at = arg;
-
-    return strcmp(server_value(at->server, at->key), at->value) == 0;
-}
-
 void server_await_value(server *s, const char *key, const char *value)
 {
-    assert_that(wait_until(has_value, &(struct value_at){s, key, value}, LIMIT_MS), "%s is \"%s\", not \"%s\"", key,
-                server_value(s, key), value);
+    await_or_say(strcmp(server_value(s, key), value) == 0, "%s is \"%s\", not \"%s\"", key, server_value(s, key),
+                 value);
 }
 
 void server_set_memory_out(server *s, bool out)
@@ -555,7 +501,7 @@ void server_set_memory_out(server *s, bool out)
     server_do(s, "CONFIG SET maxmemory %d", out ? 1 : 0);
 }
 
-static bool is_served(void *node)
+static bool is_served(server *node)
 {
     char info[1024];
 
@@ -564,5 +510,5 @@ static bool is_served(void *node)
 
 void server_await_cluster(server *s)
 {
-    assert_that(wait_until(is_served, s, LIMIT_MS), "the cluster is down");
+    await_or_say(is_served(s), "the cluster is down");
 }

@@ -67,13 +67,11 @@
         }                                                                                                              \
     } while (0)
 
-/* Waits until the condition holds, at most LIMIT_MS; it is looked at every few milliseconds. */
-#define await_that(condition)                                                                                          \
-    do {                                                                                                               \
-        const int64_t await_end = now_ms() + LIMIT_MS;                                                                 \
-        for (int64_t await_ms = 1; !(condition); pause_ms(await_ms < 10 ? await_ms++ : await_ms))                      \
-            assert_that(now_ms() < await_end || (condition), "it never becomes so");                                   \
-    } while (0)
+/* Waits until the condition holds, at most LIMIT_MS. */
+#define await_that(condition) await_or_say(condition, "it never becomes so")
+
+/* The same, with a sentence for the log. */
+#define await_or_say(condition, ...) assert_that(within(LIMIT_MS, condition), __VA_ARGS__)
 
 /*
  * A test program is a file of tests, which run in the order of the file, and one line behind the last:

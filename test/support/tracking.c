@@ -59,44 +59,17 @@ void kill_tracker(server *s)
 
 /* ------------------------------------------------------------------- waiting */
 
-struct begun {
-    server *server;
-    dibs_runtime *rt;
-    long long calls;
-};
-
-/* Each beginning is two calls. */
-static bool has_begun(void *arg)
-{
-    const struct begun *begun = arg;
-
-    return tracking_calls(begun->server) >= begun->calls + 2 && stats_of(begun->rt).tracking == 1;
-}
-
 void await_tracking_again(server *s, dibs_runtime *rt, long long calls)
 {
-    assert_that(wait_until(has_begun, &(struct begun){s, rt, calls}, LIMIT_MS), "it is not tracked again");
-}
-
-struct tracked_at {
-    server *server;
-    dibs_runtime *rt;
-    long long pairs;
-};
-
-/* While tracking begins, the table also has the key of the probe for a moment: so the table is looked at once more. */
-static bool is_tracked(void *arg)
-{
-    const struct tracked_at *at = arg;
-
-    return tracked_pairs(at->server) >= at->pairs && stats_of(at->rt).tracking == 1 &&
-           tracked_pairs(at->server) >= at->pairs;
+    /* Each beginning is two calls. */
+    await_or_say(tracking_calls(s) >= calls + 2 && stats_of(rt).tracking == 1, "it is not tracked again");
 }
 
 void await_tracked(server *s, dibs_runtime *rt, long long pairs)
 {
-    assert_that(wait_until(is_tracked, &(struct tracked_at){s, rt, pairs}, LIMIT_MS), "tracking %lld, %lld pairs",
-                (long long)stats_of(rt).tracking, tracked_pairs(s));
+    /* While tracking begins, the table also has the key of the probe for a moment: so it is looked at twice. */
+    await_or_say(tracked_pairs(s) >= pairs && stats_of(rt).tracking == 1 && tracked_pairs(s) >= pairs,
+                 "tracking %lld, %lld pairs", (long long)stats_of(rt).tracking, tracked_pairs(s));
 }
 
 void await_invalidations(dibs_runtime *rt, uint64_t count)

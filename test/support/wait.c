@@ -1,4 +1,4 @@
-/* Reads the time, and waits for a condition with a limit. */
+/* Reads the time, and lets it pass. */
 #include "support/wait.h"
 
 #include <time.h>
@@ -22,19 +22,4 @@ void pause_ms(int64_t ms)
 void pause_until(int64_t ms)
 {
     pause_ms(ms - now_ms());
-}
-
-bool wait_until(wait_predicate *predicate, void *arg, int64_t limit_ms)
-{
-    int64_t end = now_ms() + limit_ms;
-    int64_t step = 1;
-
-    while (!predicate(arg)) {
-        if (now_ms() >= end)
-            return predicate(arg);
-        pause_ms(step);
-        if (step < 10)
-            step++;
-    }
-    return true;
 }

@@ -26,9 +26,17 @@ void pause_ms(int64_t ms);
 /* The same until now_ms() is that. */
 void pause_until(int64_t ms);
 
-typedef bool wait_predicate(void *arg);
-
-/* Asks predicate(arg) every few milliseconds. True as soon as it says so; false once limit_ms have passed. */
-bool wait_until(wait_predicate *predicate, void *arg, int64_t limit_ms);
+/*
+ * Looks at the condition every few milliseconds. True as soon as it holds; false if it does not hold when limit_ms have
+ * passed.
+ */
+#define within(limit_ms, condition)                                                                                    \
+    __extension__({                                                                                                    \
+        const int64_t within_end = now_ms() + (limit_ms);                                                              \
+        bool within_so;                                                                                                \
+        for (int64_t within_ms = 1; !(within_so = (condition)) && now_ms() < within_end; within_ms += within_ms < 10)  \
+            pause_ms(within_ms);                                                                                       \
+        within_so || (condition);                                                                                      \
+    })
 
 #endif

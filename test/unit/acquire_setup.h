@@ -122,24 +122,10 @@ static inline actor *stranger_of(stage *s, size_t waiting)
     return a;
 }
 
-struct wanted {
-    stage *s;
-    unsigned acquires;
-};
-
-static inline bool were_asked(void *arg)
-{
-    struct wanted *wanted = arg;
-
-    return acquires(wanted->s) == wanted->acquires;
-}
-
 /* Waits until that many asks have come to the store, and that many threads sleep after them. */
 static inline void await_asks(stage *s, unsigned count, size_t waiting)
 {
-    struct wanted wanted = {s, count};
-
-    assert_true(wait_until(were_asked, &wanted, LIMIT_MS));
+    await_that(acquires(s) == count);
     stage_await_waiting(s, waiting);
 }
 

@@ -151,11 +151,6 @@ TEST_ON(a_waiter_behind_another_is_granted_before_its_answer_is_taken, stage *s)
     assert_int_equal(stats_of(s->rt).contended, 2);
 }
 
-static bool is_finished(void *count)
-{
-    return atomic_load(&spy.finished) == *(unsigned *)count;
-}
-
 TEST_ON(an_answer_that_nobody_waits_for_is_taken_in_time, stage *s)
 {
     actor *actors[2];
@@ -165,7 +160,7 @@ TEST_ON(an_answer_that_nobody_waits_for_is_taken_in_time, stage *s)
     stage_await_waiting(s, 2);
     assert_int_equal(atomic_load(&spy.finished), 1);
     moved_clock_advance(&s->clock, 1);
-    assert_true(wait_until(is_finished, &(unsigned){2}, LIMIT_MS));
+    await_that(atomic_load(&spy.finished) == 2);
     stage_await_waiting(s, 2);
     expect_both(s, actors);
     assert_int_equal(atomic_load(&spy.finished), 2);
@@ -197,7 +192,7 @@ TEST_ON(who_must_ask_again_does_though_its_answer_was_not_taken, stage *s)
 
     begin_two(s, actors);
     dibs__askers_wake(s->rt->core->cells, DIBS__ASKERS_MISSED);
-    assert_true(wait_until(is_finished, &(unsigned){4}, LIMIT_MS)); /* two asks of each */
+    await_that(atomic_load(&spy.finished) == 4); /* two asks of each */
     stage_await_waiting(s, 2);
     expect_both(s, actors);
     assert_int_equal(atomic_load(&spy.finished), 4);

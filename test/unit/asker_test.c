@@ -85,18 +85,6 @@ static actor *begin_short(stage *s, struct short_wait *w, uint32_t lease_ms, int
     return a;
 }
 
-struct asked {
-    stage *s;
-    unsigned before;
-};
-
-static bool has_asked(void *arg)
-{
-    const struct asked *asked = arg;
-
-    return acquires(asked->s) > asked->before;
-}
-
 /* Expects one more ask when so much time has passed, and none before. */
 static void expect_ask_after(stage *s, int64_t ms, size_t waiting)
 {
@@ -106,7 +94,7 @@ static void expect_ask_after(stage *s, int64_t ms, size_t waiting)
     stage_await_waiting(s, waiting);
     assert_int_equal(acquires(s), before);
     moved_clock_advance(&s->clock, 1);
-    assert_true(wait_until(has_asked, &(struct asked){s, before}, LIMIT_MS)); /* the asker may not have woken yet */
+    await_that(acquires(s) > before); /* the asker may not have woken yet */
     stage_await_waiting(s, waiting);
     assert_int_equal(acquires(s), before + 1);
 }
@@ -188,7 +176,7 @@ static actor *begin_waiting(stage *s)
 /* Expects one more ask because of the message, though no time has passed. */
 static void expect_ask_now(stage *s, unsigned before)
 {
-    assert_true(wait_until(has_asked, &(struct asked){s, before}, LIMIT_MS));
+    await_that(acquires(s) > before);
     stage_await_waiting(s, 1);
     assert_int_equal(acquires(s), before + 1);
 }

@@ -29,11 +29,6 @@ static void wait_alone(void *arg)
     atomic_store(&alone->status, (int)turn_take(alone->cells, &alone->turn));
 }
 
-static bool waiter_is_back(void *arg)
-{
-    return atomic_load(&((struct alone *)arg)->status) >= 0;
-}
-
 /*
  * The scheduler may find a lease lost before the cell is told of its grant, because the process was stopped there. The
  * cell then is told of the end first, and finds nothing to end. The waiter must still get the turn.
@@ -54,7 +49,7 @@ TEST_ON(a_lease_lost_before_its_cell_knows_keeps_nobody_waiting, stage *s)
     atomic_store(&lease->loss_told, true);
     dibs__handover_end(alone.cells, lease, NULL);
     dibs__turn_granted(alone.cells, lease);
-    bool woken = wait_until(waiter_is_back, &alone, LIMIT_MS);
+    bool woken = within(LIMIT_MS, atomic_load(&alone.status) >= 0);
     atomic_store(&alone.closing, true); /* so that the waiter ends in any case */
     dibs__askers_wake(alone.cells, DIBS__ASKERS_CLOSING);
     actor_finish(waiter);

@@ -122,11 +122,6 @@ static void sleep_half_an_hour(void *arg)
     atomic_store(&sleep->over, true);
 }
 
-static bool is_over(void *arg)
-{
-    return atomic_load(&((struct sleep *)arg)->over);
-}
-
 /* While the machine is suspended, the time of poll(2) stands still; that of the leases does not. */
 TEST(polling_notices_that_the_machine_was_suspended)
 {
@@ -137,7 +132,7 @@ TEST(polling_notices_that_the_machine_was_suspended)
     actor_begin(sleeper, sleep_half_an_hour, &sleep);
     actor_await_asleep(sleeper);
     atomic_store(&hours_suspended, 1);
-    bool noticed = wait_until(is_over, &sleep, SLACK_MS);
+    bool noticed = within(SLACK_MS, atomic_load(&sleep.over));
     assert_int_equal(write(sleep.ends[1], "x", 1), 1); /* so that the thread ends in any case */
     actor_finish(sleeper);
     assert_true(noticed);

@@ -35,26 +35,8 @@ static int teardown(void **state)
     return stage_teardown(state);
 }
 
-static bool nobody_waits(void *arg)
+static bool is_told_that_nobody_listens(struct faults *faults)
 {
-    dibs_owner owner = owner_of(arg, "a");
-    return owner.waiters == 0;
-}
-
-static bool waits_in_store(void *arg)
-{
-    return !nobody_waits(arg);
-}
-
-static bool is_contended(void *arg)
-{
-    return stats_of(arg).contended > 0;
-}
-
-static bool is_told_that_nobody_listens(void *arg)
-{
-    struct faults *faults = arg;
-
     return faults_count(faults, &faults->unheard) > 0;
 }
 
@@ -90,12 +72,12 @@ TEST(each_failure_of_a_begun_call_is_told)
     assert_status(DIBS_OK, dibs_lock(other, "a"));
     assert_status(DIBS_BUSY, task_lock(task, "a", 0, q));
     begin_lock(task, "a", 1000, NULL, q);
-    assert_true(wait_until(waits_in_store, s->rt, LIMIT_MS));
+    await_that(owner_of(s->rt, "a").waiters > 0);
     expect_none(q);
     moved_clock_advance(&s->clock, MS(1001));
     dibs_completion c = expect_done(q, DIBS_DONE_LOCK, DIBS_TIMEOUT, task);
     assert_non_null(strstr(c.detail, "1000 ms"));
-    assert_true(wait_until(nobody_waits, s->rt, LIMIT_MS));
+    await_that(owner_of(s->rt, "a").waiters == 0);
     faults_acquire(&s->faults, DIBS_DENIED, 1);
     assert_status(DIBS_DENIED, task_lock(task, "b", FOREVER, q));
     faults_acquire(&s->faults, DIBS_UNAVAILABLE, 1);
@@ -216,7 +198,7 @@ TEST(the_store_is_told_of_a_wait_without_a_thread)
     assert_status(DIBS_BUSY, task_lock(task, "a", 0, q));
     assert_false(is_told_that_nobody_listens(&s->faults));
     begin_lock(task, "a", FOREVER, NULL, q);
-    assert_true(wait_until(is_told_that_nobody_listens, &s->faults, LIMIT_MS));
+    await_that(is_told_that_nobody_listens(&s->faults));
     assert_status(DIBS_OK, dibs_unlock(holder, "a"));
     expect_done(q, DIBS_DONE_LOCK, DIBS_OK, task);
     assert_status(DIBS_OK, task_unlock(task, "a", q));
@@ -238,7 +220,7 @@ TEST(a_cancelled_wait_completes_at_once_and_leaves_nothing)
         dibs_runtime *at = cases[i].elsewhere ? holder : s->rt;
         assert_status(DIBS_OK, dibs_lock(at, "a"));
         begin_lock(waiting, "a", FOREVER, cases[i].options, q);
-        assert_true(wait_until(cases[i].elsewhere ? waits_in_store : is_contended, s->rt, LIMIT_MS));
+        await_that(cases[i].elsewhere ? owner_of(s->rt, "a").waiters > 0 : stats_of(s->rt).contended > 0);
         expect_none(q);
         dibs_task_cancel(waiting);
         dibs_completion c;
@@ -247,7 +229,7 @@ TEST(a_cancelled_wait_completes_at_once_and_leaves_nothing)
         assert_non_null(strstr(c.detail, "cancelled"));
         assert_status(DIBS_CANCELLED, task_lock(waiting, "a", 0, q));
         dibs_task_cancel(waiting);
-        assert_true(wait_until(nobody_waits, s->rt, LIMIT_MS));
+        await_that(owner_of(s->rt, "a").waiters == 0);
         assert_int_equal(stats_of(s->rt).cancelled, 2 * (i + 1));
         assert_status(DIBS_OK, dibs_unlock(at, "a"));
         lock_and_release(s->rt, "a", LIMIT_MS);
@@ -839,18 +821,6 @@ TEST(a_fair_call_asks_at_last_when_its_time_is_over)
         assert_status(DIBS_OK, next_done(q).status);
 }
 
-struct asked {
-    struct faults *faults;
-    unsigned before;
-};
-
-static bool has_asked_since(void *arg)
-{
-    const struct asked *asked = arg;
-
-    return faults_count(asked->faults, &asked->faults->acquires) > asked->before;
-}
-
 /* It has its place in the queue, so it does not wait for an earlier call when it asks again; and it hears its grant. */
 TEST(a_fair_call_in_the_queue_stands_in_no_line)
 {
@@ -860,7 +830,7 @@ TEST(a_fair_call_in_the_queue_stands_in_no_line)
 
     assert_status(DIBS_OK, task_lock(holding, "a", 0, others));
     begin_lock(waiting, "a", FOREVER, &fair, q);
-    assert_true(wait_until(waits_in_store, s->rt, LIMIT_MS));
+    await_that(owner_of(s->rt, "a").waiters > 0);
     stage_advance(s, LEASE / 3 * INT64_C(1000000) - 1000000); /* it asks again in 1 ms */
     pthread_mutex_lock(&s->faults.mutex);
     s->faults.only = "b";
@@ -870,7 +840,7 @@ TEST(a_fair_call_in_the_queue_stands_in_no_line)
     faults_await_blocked(&s->faults);
     unsigned asked = faults_count(&s->faults, &s->faults.acquires);
     stage_advance(s, 50 * INT64_C(1000000));
-    assert_true(wait_until(has_asked_since, &(struct asked){&s->faults, asked}, LIMIT_MS));
+    await_that(faults_count(&s->faults, &s->faults.acquires) > asked);
     assert_status(DIBS_OK, task_unlock(holding, "a", others));
     expect_done(q, DIBS_DONE_LOCK, DIBS_OK, waiting);
     faults_unblock_acquires(&s->faults);
@@ -950,7 +920,7 @@ TEST(begun_calls_complete_before_close_returns)
     assert_int_equal(stats_of(s->rt).untaken, 0);
     expect_none(q); /* no loss is told of what dibs_close releases */
     assert_status(DIBS_OK, dibs_timedlock(other, "b", LIMIT_MS));
-    assert_true(wait_until(nobody_waits, other, LIMIT_MS));
+    await_that(owner_of(other, "a").waiters == 0);
     for (int i = 0; i < WAITING; i++)
         dibs_task_free(tasks[i]);
     dibs_task_free(holder);

@@ -73,16 +73,9 @@ static void expect_no_more(struct scene *s)
     assert_int_equal(dibs_queue_take(s->queue, &done, 1, 0), 0);
 }
 
-static bool is_free(void *arg)
-{
-    void **what = arg;
-
-    return dibs_trylock(what[0], what[1]) == DIBS_OK && dibs_unlock(what[0], what[1]) == DIBS_OK;
-}
-
 static void await_free(struct scene *s, const char *name)
 {
-    assert_true(wait_until(is_free, (void *[]){s->other, (void *)name}, LIMIT_MS));
+    await_that(dibs_trylock(s->other, name) == DIBS_OK && dibs_unlock(s->other, name) == DIBS_OK);
 }
 
 static void unlock_all(struct scene *s)

@@ -44,50 +44,31 @@ static void expect_free(dibs_runtime *rt, const char *name)
     lock_and_release(rt, name, 0);
 }
 
-static bool is_free(void *arg)
+static bool is_free(dibs_runtime *rt, const char *name)
 {
-    void **what = arg;
-
-    return dibs_trylock(what[0], what[1]) == DIBS_OK && dibs_unlock(what[0], what[1]) == DIBS_OK;
+    return dibs_trylock(rt, name) == DIBS_OK && dibs_unlock(rt, name) == DIBS_OK;
 }
 
 static void await_free(dibs_runtime *rt, const char *name)
 {
-    assert_true(wait_until(is_free, (void *[]){rt, (void *)name}, LIMIT_MS));
-}
-
-static bool is_taken(void *arg)
-{
-    return !is_free(arg);
+    await_that(is_free(rt, name));
 }
 
 static void await_taken(dibs_runtime *rt, const char *name)
 {
-    assert_true(wait_until(is_taken, (void *[]){rt, (void *)name}, LIMIT_MS));
+    await_that(!is_free(rt, name));
 }
 
-struct waits_for {
-    dibs_runtime *rt;
-    const char *name;
-    actor *caller;
-};
-
-static bool has_waiter(void *arg)
+static bool has_waiter(dibs_runtime *rt, const char *name)
 {
-    const struct waits_for *what = arg;
     dibs_owner owner;
 
-    return dibs_query(what->rt, what->name, &owner) == DIBS_OK && owner.waiters > 0;
-}
-
-static bool has_waiter_or_is_done(void *arg)
-{
-    return has_waiter(arg) || !actor_busy(((const struct waits_for *)arg)->caller);
+    return dibs_query(rt, name, &owner) == DIBS_OK && owner.waiters > 0;
 }
 
 static void await_waiter(dibs_runtime *rt, const char *name)
 {
-    assert_true(wait_until(has_waiter, &(struct waits_for){rt, name, NULL}, LIMIT_MS));
+    await_that(has_waiter(rt, name));
 }
 
 static void expect_error_names(const char *quoted)
@@ -214,7 +195,7 @@ TEST_ON(a_waiting_call_holds_only_the_names_before, struct pair *p)
     await_waiter(p->other, "b");
     assert_status(DIBS_BUSY, dibs_trylock(p->other, "a"));
     expect_free(p->other, "d");
-    assert_false(has_waiter(&(struct waits_for){p->other, "c", NULL}));
+    assert_false(has_waiter(p->other, "c"));
     assert_status(DIBS_OK, dibs_unlock(p->other, "b"));
     await_waiter(p->other, "c");
     assert_status(DIBS_BUSY, dibs_trylock(p->other, "b"));
@@ -350,7 +331,7 @@ TEST_ON(a_loss_before_the_end_fails_the_call, struct pair *p)
     assert_status(DIBS_OK, dibs_lock(p->other, "c"));
     actor_begin(a, run_lock, &call);
     /* Where the thread is stopped for as long as the lease, it finds the loss before it waits. */
-    assert_true(wait_until(has_waiter_or_is_done, &(struct waits_for){p->other, "c", a}, LIMIT_MS));
+    await_that(has_waiter(p->other, "c") || !actor_busy(a));
     await_free(p->other, "a");
     assert_status(DIBS_OK, dibs_unlock(p->other, "c"));
     actor_finish(a);

@@ -45,17 +45,12 @@ static void *close_it(void *arg)
     return NULL;
 }
 
-static bool has_closed(void *arg)
-{
-    return atomic_load(&((struct closer *)arg)->closed);
-}
-
 static bool granted_while_closing(void *context, const struct dibs__grant *grant)
 {
     struct closer *closer = context;
 
     assert_int_equal(pthread_create(&closer->thread, NULL, close_it, closer), 0);
-    closer->closed_early = wait_until(has_closed, closer, 50);
+    closer->closed_early = within(50, atomic_load(&closer->closed));
     return false;
 }
 
@@ -109,13 +104,6 @@ static bool granted_to_member(void *context, const struct dibs__grant *grant)
     return true;
 }
 
-static bool is_granted(void *arg)
-{
-    struct member *member = arg;
-
-    return atomic_load(&member->granted) == atomic_load(&member->turn);
-}
-
 /* False: the store did not do what it should. */
 static bool take_turn(struct member *member, int turn)
 {
@@ -133,7 +121,8 @@ static bool take_turn(struct member *member, int turn)
         member->store->ops->conclude(member->store, &attempt, false);
         return true;
     }
-    if (status != DIBS_OK && (status != DIBS_BUSY || !wait_until(is_granted, member, LIMIT_MS)))
+    if (status != DIBS_OK &&
+        (status != DIBS_BUSY || !within(LIMIT_MS, atomic_load(&member->granted) == atomic_load(&member->turn))))
         return false;
     ++*member->turns;
     return store_do(member->store, &release) == DIBS_OK;

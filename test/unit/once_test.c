@@ -11,15 +11,10 @@ static struct {
     atomic_bool blocks;        /* the work waits while this is set */
 } work;
 
-static bool is_released(void *arg)
-{
-    return !atomic_load(&work.blocks);
-}
-
 static bool do_it(void)
 {
     atomic_fetch_add(&work.runs, 1);
-    wait_until(is_released, NULL, LIMIT_MS);
+    (void)within(LIMIT_MS, !atomic_load(&work.blocks));
     if (atomic_load(&work.failures) == 0)
         return true;
     atomic_fetch_sub(&work.failures, 1);
@@ -54,11 +49,6 @@ static void *call_once(void *once)
     return (void *)(intptr_t)(done && !atomic_load(&work.blocks));
 }
 
-static bool runs(void *arg)
-{
-    return atomic_load(&work.runs) > 0;
-}
-
 TEST(many_threads_do_once_and_wait)
 {
     enum { THREADS = 8 };
@@ -69,7 +59,7 @@ TEST(many_threads_do_once_and_wait)
     atomic_store(&work.blocks, true);
     for (int i = 0; i < THREADS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, call_once, &once), 0);
-    assert_true(wait_until(runs, NULL, LIMIT_MS));
+    await_that(atomic_load(&work.runs) > 0);
     atomic_store(&work.blocks, false);
     for (int i = 0; i < THREADS; i++) {
         pthread_join(threads[i], &good);
@@ -88,7 +78,7 @@ TEST(a_childs_once_does_not_wait_for_its_parents_thread)
 
     atomic_store(&work.blocks, true);
     assert_int_equal(pthread_create(&thread, NULL, call_once, &once), 0);
-    assert_true(wait_until(runs, NULL, LIMIT_MS));
+    await_that(atomic_load(&work.runs) > 0);
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {

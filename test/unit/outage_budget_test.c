@@ -20,20 +20,6 @@ TEST_ON(an_outage_is_ridden_out_until_the_store_answers, stage *s)
     actor_gets(other, s->rt, "a");
 }
 
-struct ride {
-    stage *s;
-    actor *actor;
-    size_t asleep;
-};
-
-/* The actor comes back, or all threads sleep again. */
-static bool is_at_rest(void *arg)
-{
-    const struct ride *ride = arg;
-
-    return !actor_busy(ride->actor) || moved_clock_waiting(&ride->s->clock) == ride->asleep;
-}
-
 /* Moves the clock until the actor has come back, and returns how long that took. */
 static int64_t ride(stage *s, actor *a, size_t asleep)
 {
@@ -42,7 +28,8 @@ static int64_t ride(stage *s, actor *a, size_t asleep)
     while (actor_busy(a)) {
         assert_true(moved_clock_now(&s->clock) - start < MS(3600000));
         moved_clock_advance(&s->clock, MS(1));
-        assert_true(wait_until(is_at_rest, &(struct ride){s, a, asleep}, LIMIT_MS));
+        /* The actor comes back, or all threads sleep again. */
+        await_that(!actor_busy(a) || moved_clock_waiting(&s->clock) == asleep);
     }
     return moved_clock_now(&s->clock) - start;
 }

@@ -232,11 +232,6 @@ TEST_ON(an_unlock_waits_for_another_server_only_for_a_limited_time, stage *s)
     faults_let_renewals_go(&s->faults);
 }
 
-static bool is_back(void *arg)
-{
-    return !actor_busy(arg);
-}
-
 /* A lease that is lost cannot be restored any more, so the unlock stops waiting before that half is over. */
 TEST_ON(an_unlock_stops_waiting_when_its_lease_is_lost, stage *s)
 {
@@ -245,7 +240,7 @@ TEST_ON(an_unlock_stops_waiting_when_its_lease_is_lost, stage *s)
 
     begin_unlock_at_another_server(holder, &release, 300);
     moved_clock_advance(&s->clock, believed(300));
-    bool woken = wait_until(is_back, holder, LIMIT_MS);
+    bool woken = within(LIMIT_MS, !actor_busy(holder));
     moved_clock_advance(&s->clock, MS(500)); /* so that the thread ends in any case */
     actor_finish(holder);
     assert_true(woken);
@@ -312,8 +307,8 @@ TEST_ON(an_unlock_of_many_names_waits_for_another_server_once, stage *s)
     stage_await_waiting(s, 1);
     assert_int_equal(faults_count(&s->faults, &s->faults.releases), 0);
     moved_clock_advance(&s->clock, MS(500));
-    bool woken = wait_until(is_back, holder, LIMIT_MS);
-    for (int i = 0; i < MANY && !is_back(holder); i++) { /* so that the thread ends in any case */
+    bool woken = within(LIMIT_MS, !actor_busy(holder));
+    for (int i = 0; i < MANY && actor_busy(holder); i++) { /* so that the thread ends in any case */
         stage_await_waiting(s, 1);
         moved_clock_advance(&s->clock, MS(500));
     }

@@ -27,30 +27,13 @@ static struct {
     atomic_uint tried;   /* number of threads that stay alive until both have tried */
 } crossing;
 
-static bool is_set(void *flag)
-{
-    return atomic_load((atomic_bool *)flag);
-}
-
-static bool one_opens(void *unused)
-{
-    (void)unused;
-    return atomic_load(&crossing.opening) == 1;
-}
-
-static bool two_have_tried(void *unused)
-{
-    (void)unused;
-    return atomic_load(&crossing.tried) == 2;
-}
-
 static dibs_status open_on_demand(struct dibs__store **out, const struct dibs__store_config *config,
                                   struct dibs__error *error)
 {
     if (atomic_load(&crossing.in_child)) {
         if (atomic_fetch_add(&crossing.opening, 1) > 0)
             return dibs__error_set(error, DIBS_NO_MEMORY, "no room for a second one");
-        wait_until(is_set, &crossing.may_open, LIMIT_MS);
+        (void)within(LIMIT_MS, atomic_load(&crossing.may_open));
     }
     return dibs__store_open(out, config, error);
 }
@@ -66,7 +49,7 @@ static void *try_lock_with_another(void *rt)
     void *status = try_lock(rt);
 
     atomic_fetch_add(&crossing.tried, 1);
-    wait_until(two_have_tried, NULL, LIMIT_MS);
+    (void)within(LIMIT_MS, atomic_load(&crossing.tried) == 2);
     return status;
 }
 
@@ -76,7 +59,7 @@ static int fork_while_one_opens(dibs_runtime *rt)
     void *status;
 
     pthread_create(&user, NULL, try_lock, rt);
-    wait_until(one_opens, NULL, LIMIT_MS);
+    (void)within(LIMIT_MS, atomic_load(&crossing.opening) == 1);
     pid_t pid = fork();
     if (pid == 0) {
         atomic_store(&crossing.may_open, true);
@@ -96,7 +79,7 @@ static int come_at_the_same_time(dibs_runtime *rt)
 
     for (int i = 0; i < 2; i++)
         pthread_create(&users[i], NULL, try_lock_with_another, rt);
-    wait_until(one_opens, NULL, LIMIT_MS);
+    (void)within(LIMIT_MS, atomic_load(&crossing.opening) == 1);
     pause_ms(50); /* the other one comes */
     atomic_store(&crossing.may_open, true);
     for (int i = 0; i < 2; i++)

@@ -213,18 +213,11 @@ TEST(draining_ends_when_nothing_is_pending_or_at_its_deadline)
     end(scheduler, &part);
 }
 
-struct slow {
-    struct dibs__scheduler *scheduler;
-    struct part *part;
-};
-
 /* It may have rested when it was woken last. */
-static bool has_begun(void *arg)
+static bool has_begun(struct dibs__scheduler *scheduler, struct part *part)
 {
-    const struct slow *slow = arg;
-
-    dibs__scheduler_wake(slow->scheduler);
-    return atomic_load(&slow->part->begun);
+    dibs__scheduler_wake(scheduler);
+    return atomic_load(&part->begun);
 }
 
 /* As where it finds that a lease was lost, whose key is then to be deleted. */
@@ -234,7 +227,7 @@ TEST(draining_waits_for_what_the_scheduler_is_about_to_bring)
     struct dibs__scheduler *scheduler = start(&part, &dibs__system_clock);
 
     atomic_store(&part.slow, true);
-    assert_true(wait_until(has_begun, &(struct slow){scheduler, &part}, LIMIT_MS));
+    await_that(has_begun(scheduler, &part));
     dibs__scheduler_drain(scheduler, DIBS__NEVER);
     assert_true(read_count(&part, &part.attended) >= 2);
     assert_int_equal(atomic_load(&part.left), 0);
@@ -253,19 +246,12 @@ struct worker {
     unsigned missed;
 };
 
-struct reached {
-    struct part *part;
-    int64_t due;
-};
-
 /* Whether the work of that time is done, or other work has replaced it. */
-static bool is_past(void *arg)
+static bool is_past(struct part *part, int64_t due)
 {
-    const struct reached *reached = arg;
-
-    dibs__mutex_lock(&reached->part->mutex);
-    bool past = reached->part->due > reached->due;
-    dibs__mutex_unlock(&reached->part->mutex);
+    dibs__mutex_lock(&part->mutex);
+    bool past = part->due > due;
+    dibs__mutex_unlock(&part->mutex);
     return past;
 }
 
@@ -280,7 +266,7 @@ static void *bring_work(void *arg)
             worker->part->due = due;
         dibs__mutex_unlock(&worker->part->mutex);
         dibs__scheduler_wake_by(worker->scheduler, due);
-        worker->missed += !wait_until(is_past, &(struct reached){worker->part, due}, LIMIT_MS);
+        worker->missed += !within(LIMIT_MS, is_past(worker->part, due));
     }
     return NULL;
 }

@@ -17,7 +17,7 @@ static void on_wake(void *context)
 }
 
 /* All that was asked has been answered, and no round goes on. */
-static bool is_still(void *arg)
+static bool is_still(void)
 {
     struct pollfd fds[DIBS__SENTINELS_LEARNED + 1];
     int64_t until = DIBS__NEVER;
@@ -30,7 +30,7 @@ static bool is_still(void *arg)
 
 static void settle(void)
 {
-    assert_that(wait_until(is_still, NULL, LIMIT_MS), "a round does not end");
+    await_or_say(is_still(), "a round does not end");
 }
 
 static int setup(void **state)

@@ -83,66 +83,50 @@ static void turn(struct rig *r)
     dibs__sentinel_attend(r->sentinel, r->now);
 }
 
-struct number_at {
-    struct rig *r;
-    uint64_t number;
-};
-
-static bool was_told(void *arg)
+static bool was_told(struct rig *r, uint64_t number)
 {
-    const struct number_at *at = arg;
-
-    turn(at->r);
-    return atomic_load(&at->r->master.told) >= at->number;
+    turn(r);
+    return atomic_load(&r->master.told) >= number;
 }
 
 static void await_told(struct rig *r, uint64_t number)
 {
-    assert_that(wait_until(was_told, &(struct number_at){r, number}, LIMIT_MS), "nothing is told");
+    await_or_say(was_told(r, number), "nothing is told");
 }
 
-static bool was_fruitless(void *arg)
+static bool was_fruitless(struct rig *r)
 {
-    struct rig *r = arg;
-
     turn(r);
     return atomic_load(&r->master.known) == DIBS__FIND_FAILED;
 }
 
-static bool was_asked(void *arg)
+static bool was_asked(struct rig *r, unsigned number)
 {
-    const struct number_at *at = arg;
     unsigned count = 0;
 
-    turn(at->r);
+    turn(r);
     for (size_t i = 0; i < FAKES; i++)
-        count += fake_sentinel_asked(&at->r->fakes[i]);
-    return count >= at->number;
+        count += fake_sentinel_asked(&r->fakes[i]);
+    return count >= number;
 }
 
 static void await_asked(struct rig *r, unsigned count)
 {
-    assert_that(wait_until(was_asked, &(struct number_at){r, count}, LIMIT_MS), "they are not asked");
+    await_or_say(was_asked(r, count), "they are not asked");
 }
 
-struct still {
-    struct rig *r;
-    size_t silent;
-};
-
 /* At most so many sentinels have not answered, or are not connected; if there are none, no round goes on. */
-static bool is_still(void *arg)
+static bool is_still(struct rig *r, size_t silent)
 {
-    const struct still *still = arg;
-    const struct dibs__sentinel *sentinel = still->r->sentinel;
+    const struct dibs__sentinel *sentinel = r->sentinel;
     size_t busy = 0;
 
-    turn(still->r);
+    turn(r);
     for (size_t i = 0; i < sentinel->hosts.count; i++) {
         enum dibs__sentinel_state state = sentinel->hosts.hosts[i]->state;
         busy += state == DIBS__SENTINEL_CONNECTS || state == DIBS__SENTINEL_ASKS;
     }
-    return busy <= still->silent && (busy > 0 || !sentinel->in_round);
+    return busy <= silent && (busy > 0 || !sentinel->in_round);
 }
 
 /*
@@ -151,7 +135,7 @@ static bool is_still(void *arg)
  */
 static void await_still(struct rig *r, size_t silent)
 {
-    assert_that(wait_until(is_still, &(struct still){r, silent}, LIMIT_MS), "a round does not end");
+    await_or_say(is_still(r, silent), "a round does not end");
 }
 
 /* So many turns that messages which have come are read, and what they lead to comes to its end. */
@@ -265,7 +249,7 @@ TEST_ON(a_fruitless_round_is_reported_with_its_reasons, struct rig *r)
     fake_redis_answer(r->fakes[1].redis, "SENTINEL GET-MASTER-ADDR-BY-NAME", "-NOPERM no right\r\n");
     start(r, 3, CONNECT_MS);
     assert_status(DIBS_UNAVAILABLE, dibs__endpoint_addresses(&r->master, addresses, &count, &error));
-    assert_that(wait_until(was_fruitless, r, LIMIT_MS), "the round does not end");
+    await_or_say(was_fruitless(r), "the round does not end");
     assert_status(DIBS_DENIED, dibs__endpoint_addresses(&r->master, addresses, &count, &error));
     assert_that(strstr(error.detail, "can't be reached") && strstr(error.detail, "refused the credentials") &&
                     strstr(error.detail, "does not know that name"),
@@ -316,13 +300,11 @@ TEST_ON(a_silent_sentinel_is_asked, struct rig *r)
     settle_but(r, 1);
     assert_int_equal(atomic_load(&r->master.known), DIBS__KNOWN);
     r->now += MS(1001); /* its share: it hangs */
-    assert_that(wait_until(was_fruitless, r, LIMIT_MS), "the round does not end");
+    await_or_say(was_fruitless(r), "the round does not end");
 }
 
-static bool was_accepted_twice(void *arg)
+static bool was_accepted_twice(struct rig *r)
 {
-    struct rig *r = arg;
-
     turn(r);
     return fake_redis_accepted(r->fakes[0].redis) >= 2;
 }
@@ -335,7 +317,7 @@ TEST_ON(a_lost_sentinel_is_connected_to_again, struct rig *r)
     settle(r);
     r->now += MS(1000);
     fake_redis_cut(r->fakes[0].redis);
-    assert_that(wait_until(was_accepted_twice, r, LIMIT_MS), "it is given up");
+    await_or_say(was_accepted_twice(r), "it is given up");
     await_asked(r, 6);
     settle(r);
     assert_int_equal(atomic_load(&r->master.told), 1); /* links stand */
@@ -360,17 +342,15 @@ TEST_ON(sentinels_learned_from_others_are_asked_too, struct rig *r)
 
 /* ------------------------------------------------------------------- majorities */
 
-static bool is_led(void *arg)
+static bool is_led(struct rig *r, unsigned port)
 {
-    const struct number_at *at = arg;
-
-    turn(at->r);
-    return leads_to(at->r, (unsigned)at->number);
+    turn(r);
+    return leads_to(r, port);
 }
 
 static void await_led(struct rig *r, unsigned port)
 {
-    assert_that(wait_until(is_led, &(struct number_at){r, port}, LIMIT_MS), "another server counts");
+    await_or_say(is_led(r, port), "another server counts");
 }
 
 /* All name that server, and it serves. */

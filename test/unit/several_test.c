@@ -41,18 +41,13 @@ static void spied_begin(struct dibs__store *store, struct dibs__op *op)
     spy.real->begin(store, op);
 }
 
-static bool is_let_go(void *unused)
-{
-    return !atomic_load(&spy.first_held);
-}
-
 static dibs_status spied_finish(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
 {
     spy.ask_finished |= op->kind == DIBS__OP_ASK;
     spy.release_finished |= op->kind == DIBS__OP_RELEASE;
     if (op->kind == DIBS__OP_ASK && strcmp(op->name, names[0]) == 0) {
         atomic_store(&spy.holds, true);
-        wait_until(is_let_go, NULL, LIMIT_MS);
+        (void)within(LIMIT_MS, !atomic_load(&spy.first_held));
     }
     if (op->kind == DIBS__OP_ASK && spy.silent) {
         moved_clock_advance(&spy.silent->clock, MS(1000));
@@ -112,11 +107,11 @@ TEST_ON(all_names_are_asked_for_before_one_is_waited_for, stage *s)
     assert_int_equal(spy.releases, NAMES);
 }
 
-static bool has_waiter(void *arg)
+static bool has_waiter(const char *name)
 {
     dibs_owner owner;
 
-    return dibs_query(other, arg, &owner) == DIBS_OK && owner.waiters > 0;
+    return dibs_query(other, name, &owner) == DIBS_OK && owner.waiters > 0;
 }
 
 /* Every second name is taken when the call begins: the number of its wasted asks stays in proportion. */
@@ -132,7 +127,7 @@ TEST_ON(wasted_asks_stay_in_proportion, stage *s)
     assert_status(DIBS_OK, dibs_queue_new(&queue));
     assert_status(DIBS_OK, dibs_lock_names_begin(task, names, NAMES, DIBS_WAIT_FOREVER, NULL, queue, NULL));
     for (int i = 0; i < NAMES; i += 2) {
-        assert_true(wait_until(has_waiter, texts[i], LIMIT_MS));
+        await_that(has_waiter(texts[i]));
         assert_status(DIBS_OK, dibs_unlock(other, names[i]));
     }
     assert_int_equal(dibs_queue_take(queue, &done, 1, LIMIT_MS), 1);
@@ -235,18 +230,6 @@ static int64_t time_to_give_back(stage *s, int64_t wait_ms, dibs_status status)
     return deadline - began;
 }
 
-struct riding {
-    stage *s;
-    actor *actor;
-};
-
-static bool is_back_or_asleep(void *arg)
-{
-    const struct riding *riding = arg;
-
-    return !actor_busy(riding->actor) || moved_clock_waiting(&riding->s->clock) == 1;
-}
-
 /* Also the time counts that the tries took, before the call waited for one name. */
 TEST_ON(a_call_for_several_names_rides_out_an_outage_no_longer_than_another_call, stage *s)
 {
@@ -257,10 +240,10 @@ TEST_ON(a_call_for_several_names_rides_out_an_outage_no_longer_than_another_call
     faults_acquire(&s->faults, DIBS_UNAVAILABLE, 1000000);
     spy.silent = s;
     actor_begin(a, lock_all, &call);
-    assert_true(wait_until(is_back_or_asleep, &(struct riding){s, a}, LIMIT_MS));
+    await_that(!actor_busy(a) || moved_clock_waiting(&s->clock) == 1);
     while (actor_busy(a)) {
         moved_clock_advance(&s->clock, MS(1));
-        assert_true(wait_until(is_back_or_asleep, &(struct riding){s, a}, LIMIT_MS));
+        await_that(!actor_busy(a) || moved_clock_waiting(&s->clock) == 1);
     }
     actor_finish(a);
     actor_end(a);
@@ -277,11 +260,6 @@ TEST_ON(a_call_waits_no_longer_than_its_time_for_what_it_gives_back, stage *s)
     assert_int_equal(time_to_give_back(s, DIBS_WAIT_FOREVER, DIBS_OK), MS(1000));
 }
 
-static bool holds(void *unused)
-{
-    return atomic_load(&spy.holds);
-}
-
 /*
  * Another thread asks for the first name, and has no answer yet; the last name is merely kept by another process. So
  * the try is not over: it goes on with the first name, whose answer it waits for.
@@ -294,7 +272,7 @@ TEST_ON(a_try_for_several_names_waits_for_a_keeper_though_it_left_another_name, 
     assert_status(DIBS_OK, dibs_lock(other, names[NAMES - 1]));
     atomic_store(&spy.first_held, true);
     actor_begin_lock(asker, s->rt, names[0], 0);
-    assert_true(wait_until(holds, NULL, LIMIT_MS));
+    await_that(atomic_load(&spy.holds));
     atomic_store(&spy.kept, true);
     actor_begin(a, lock_all, &call);
     stage_await_waiting(s, 1);
@@ -322,7 +300,7 @@ TEST_ON(a_call_for_several_names_waits_for_nothing_once_the_runtime_closes, stag
     assert_status(DIBS_OK, dibs_lock(other, names[0]));
     atomic_store(&spy.first_held, true);
     actor_begin(a, lock_all, &call);
-    assert_true(wait_until(holds, NULL, LIMIT_MS));
+    await_that(atomic_load(&spy.holds));
     actor_begin(closer, shut_down, s->rt);
     actor_finish(closer);
     atomic_store(&spy.first_held, false);

@@ -48,12 +48,6 @@ static unsigned open_descriptors(void)
     return count;
 }
 
-/* Whether as many descriptors are open as before: the fake server, in this process, closes its ends a little later. */
-static bool are_so_many(void *arg)
-{
-    return open_descriptors() == *(unsigned *)arg;
-}
-
 TEST_ON(the_next_address_is_tried_after_a_failure, struct rig *r)
 {
     int keeper;
@@ -68,7 +62,8 @@ TEST_ON(the_next_address_is_tried_after_a_failure, struct rig *r)
     assert_int_equal(address_of(link), 2);
     assert_int_equal(r->endpoint.failures, 0);
     dibs__link_free(link);
-    assert_that(wait_until(are_so_many, &descriptors, LIMIT_MS), "%u, not %u", open_descriptors(), descriptors);
+    /* The fake server, in this process, closes its ends a little later. */
+    await_or_say(open_descriptors() == descriptors, "%u, not %u", open_descriptors(), descriptors);
     close(keeper);
 }
 

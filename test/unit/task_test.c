@@ -237,22 +237,6 @@ TEST_ON(a_cancelled_task_keeps_what_it_holds_and_acquires_no_more, stage *s)
     lock_and_release(s->rt, "b", 0);
 }
 
-static bool nobody_waits(void *arg)
-{
-    dibs_owner owner = owner_of(arg, "a");
-    return owner.waiters == 0;
-}
-
-static bool waits_in_store(void *arg)
-{
-    return !nobody_waits(arg);
-}
-
-static bool is_contended(void *arg)
-{
-    return stats_of(arg).contended > 0;
-}
-
 /*
  * The task waits behind a thread of this process, for its turn; behind another process, in the store's queue; or
  * fairly.
@@ -273,11 +257,11 @@ TEST_WITH(a_cancel_ends_a_tasks_wait_at_once, stage_setup, stage_teardown, stage
         dibs_runtime *at = cases[i].elsewhere ? holder : s->rt;
         assert_status(DIBS_OK, dibs_lock(at, "a"));
         actor_begin_task_lock(waiter, s->rt, task, "a", FOREVER, cases[i].options);
-        assert_true(wait_until(cases[i].elsewhere ? waits_in_store : is_contended, s->rt, LIMIT_MS));
+        await_that(cases[i].elsewhere ? owner_of(s->rt, "a").waiters > 0 : stats_of(s->rt).contended > 0);
         assert_status(DIBS_BUSY, dibs_task_enter(task));
         dibs_task_cancel(task);
         assert_status(DIBS_CANCELLED, actor_task_result(waiter));
-        assert_true(wait_until(nobody_waits, s->rt, LIMIT_MS));
+        await_that(owner_of(s->rt, "a").waiters == 0);
         assert_int_equal(stats_of(s->rt).cancelled, 1);
         assert_status(DIBS_OK, dibs_unlock(at, "a"));
         lock_and_release(s->rt, "a", LIMIT_MS);
@@ -481,7 +465,7 @@ TEST_WITH(a_lease_is_handed_from_task_to_task, stage_setup, stage_teardown, stag
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     uint64_t fence = fence_of(s->rt, "a");
     actor_begin_task_lock(waiter, s->rt, two, "a", FOREVER, NULL);
-    assert_true(wait_until(is_contended, s->rt, LIMIT_MS));
+    await_that(stats_of(s->rt).contended > 0);
     unsigned asks = faults_count(&s->faults, &s->faults.acquires);
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
     assert_status(DIBS_OK, actor_task_result(waiter));

@@ -41,32 +41,22 @@ static enum dibs__job_next begin(struct dibs__job *job)
     return w->begins;
 }
 
-static bool is_let_go(void *arg)
-{
-    return !atomic_load(&((struct work *)arg)->awaits);
-}
-
 static enum dibs__awaited await(struct dibs__job *job, int64_t until, struct dibs__wait *watch)
 {
     if (watch)
         return DIBS__NOT_AWAITED;
     of(job)->awaited_until = until;
     atomic_fetch_add(&of(job)->awaited, 1);
-    wait_until(is_let_go, of(job), LIMIT_MS);
+    (void)within(LIMIT_MS, !atomic_load(&of(job)->awaits));
     if (of(job)->clock && until > moved_clock_now(of(job)->clock))
         moved_clock_set(of(job)->clock, until);
     return of(job)->answered ? DIBS__HAS_COME : DIBS__STILL_AWAITED;
 }
 
-static bool is_detached(void *arg)
-{
-    return !atomic_load(&((struct work *)arg)->stuck);
-}
-
 static enum dibs__job_next finish(struct dibs__job *job)
 {
     atomic_fetch_add(&of(job)->finishing, 1);
-    wait_until(is_detached, of(job), LIMIT_MS);
+    (void)within(LIMIT_MS, !atomic_load(&of(job)->stuck));
     atomic_fetch_add(&of(job)->finished, 1);
     return of(job)->finishes;
 }
