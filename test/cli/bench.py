@@ -5,8 +5,8 @@ import signal
 import subprocess
 import time
 
-import looking
-from looking import OK, UNAVAILABLE, dibs, expect, expect_status
+from support import looking
+from support.looking import OK, UNAVAILABLE, dibs, expect, expect_status
 
 server = looking.topology.Server()
 PARTS = ("acquire", "release", "handover")

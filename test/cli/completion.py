@@ -1,3 +1,4 @@
+# Needs: bash
 """Completion of the command line, in bash, and in zsh and fish where they are installed."""
 
 import os
@@ -10,8 +11,8 @@ import signal
 import subprocess
 import time
 
-import looking
-from looking import OK, dibs, expect, expect_status, put
+from support import looking
+from support.looking import OK, dibs, expect, expect_status, put
 
 server = looking.topology.Server()
 URL = server.url

@@ -2,8 +2,8 @@
 
 import itertools
 
-import looking
-from looking import FAILED, NOWHERE, OK, UNAVAILABLE, USAGE, dibs, expect, expect_status
+from support import looking
+from support.looking import FAILED, NOWHERE, OK, UNAVAILABLE, USAGE, dibs, expect, expect_status
 
 VERDICTS = {"ok", "warn", "bad"}
 

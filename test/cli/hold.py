@@ -6,7 +6,7 @@ import signal
 import socket
 import time
 
-from command import *  # noqa: F403
+from support.command import *  # noqa: F403
 
 
 @test("dibs hold says that it holds the lock, and holds it until one of the signals arrives")

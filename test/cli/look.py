@@ -5,8 +5,8 @@ import re
 import subprocess
 import time
 
-import looking
-from looking import FAILED, NOWHERE, OK, OUTPUT, UNAVAILABLE, USAGE, dibs, expect, expect_status, put, token
+from support import looking
+from support.looking import FAILED, NOWHERE, OK, OUTPUT, UNAVAILABLE, USAGE, dibs, expect, expect_status, put, token
 
 server = looking.topology.Server()
 URL = server.url

@@ -11,7 +11,7 @@ import resource
 import signal
 import time
 
-from command import *  # noqa: F403
+from support.command import *  # noqa: F403
 
 RUNS = int(os.environ.get("DIBS_RUNS", "300"))
 SEED = int(os.environ.get("DIBS_SEED", "1"))

@@ -6,7 +6,7 @@ import signal
 import socket
 import time
 
-from command import *  # noqa: F403
+from support.command import *  # noqa: F403
 
 SHOW = 'echo "$DIBS_NAME $DIBS_FENCE $DIBS_TOKEN"'
 

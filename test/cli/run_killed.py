@@ -5,7 +5,7 @@ import os
 import signal
 import time
 
-from command import *  # noqa: F403
+from support.command import *  # noqa: F403
 
 # A COMMAND of five processes: in sessions of their own, without the parent that started them, and deaf to what asks.
 FAMILY = """trap '' TERM HUP INT

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-from command import *  # noqa: F403
+from support.command import *  # noqa: F403
 
 MS = 1000000  # ns
 

@@ -1,6 +1,6 @@
 """dibs run and dibs hold with several names: all of them or none."""
 
-from command import *  # noqa: F403
+from support.command import *  # noqa: F403
 
 
 def owners(*names):

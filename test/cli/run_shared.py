@@ -5,7 +5,7 @@ import re
 import subprocess
 import time
 
-from command import *  # noqa: F403
+from support.command import *  # noqa: F403
 
 SHOW = 'echo "$DIBS_FENCE $DIBS_TOKEN"'
 SLEEP = ("sh", "-c", f"{SHOW}; exec sleep 60")

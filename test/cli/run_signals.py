@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 
-from command import *  # noqa: F403
+from support.command import *  # noqa: F403
 
 RUNS = int(os.environ.get("DIBS_RUNS", "1000"))
 SEED = int(os.environ.get("DIBS_SEED", "1"))

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-from command import *  # noqa: F403
+from support.command import *  # noqa: F403
 
 
 @test("the exit status is COMMAND's")

@@ -10,7 +10,7 @@ import struct
 import termios
 import time
 
-from command import *  # noqa: F403
+from support.command import *  # noqa: F403
 
 SHELL = shutil.which("bash")
 PROMPT = "ready> "

@@ -6,7 +6,7 @@ import re
 import select
 import time
 
-from command import *  # noqa: F403
+from support.command import *  # noqa: F403
 
 RIDES_OUT = "; waits for that to pass\n"
 

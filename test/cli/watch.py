@@ -1,3 +1,4 @@
+# Needs: tmux
 """dibs watch: as lines through a pipe, and as a screen in a terminal, which is tmux's or a bare one."""
 
 import atexit
@@ -10,8 +11,8 @@ import subprocess
 import termios
 import time
 
-import looking
-from looking import OK, dibs, expect, expect_status, put, token
+from support import looking
+from support.looking import OK, dibs, expect, expect_status, put, token
 
 server = looking.topology.Server()
 URL = server.url

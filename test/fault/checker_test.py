@@ -1,3 +1,4 @@
+# Priority: low
 """Histories made by hand, in the judge's file as workers write it: what the checker must pass, and what it must not.
 
 Prints TAP. Times are in ms; the clock of the servers is that of the log, so that a fence is the time of its grant.

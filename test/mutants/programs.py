@@ -270,8 +270,8 @@ class Tree:
     def programs(self):
         """The test programs whose names contain one of the words, or all. Those of the command are scripts."""
         found = [os.path.splitext(name)[0][len("test/"):] for folder, ending in
-                 (("test/unit", "_test.c"), ("test/integration", "_test.c"), ("test/cli", ".sh"))
-                 for name in self.files(folder, ending)]
+                 (("test/unit", "_test.c"), ("test/integration", "_test.c"), ("test/cli", ".py"))
+                 for name in self.files(folder, ending) if os.path.dirname(name) == folder]
         return [name for name in found if not self.words or any(word in name for word in self.words)]
 
     def targets(self, build):
@@ -285,7 +285,7 @@ class Tree:
     def argv_of(self, program, folder):
         """How a program is run that was built into the folder."""
         if program.startswith("cli/"):
-            return ["sh", os.path.join(self.path, "test", program + ".sh")]
+            return ["python3", "-B", os.path.join(self.path, "test", program + ".py")]
         return [os.path.join(folder, self.made_of(program))]
 
     def read_commands(self, said):

@@ -20,7 +20,7 @@ def programs_in(folder, ending):
                   if name.endswith(ending))
 
 
-UNIT, INTEGRATION, COMMAND = programs_in("unit", "_test.c"), programs_in("integration", "_test.c"), programs_in("cli", ".sh")
+UNIT, INTEGRATION, COMMAND = programs_in("unit", "_test.c"), programs_in("integration", "_test.c"), programs_in("cli", ".py")
 
 
 def named_after(path):
@@ -75,7 +75,7 @@ def enough(reached, chosen):
 def programs_of(path, counts, every):
     """The programs, and in words how they were found."""
     own = re.sub(r"^test/|\.\w+$", "", path)
-    if own in UNIT + INTEGRATION or (path.startswith("test/") and path.endswith(".sh")):
+    if own in UNIT + INTEGRATION + COMMAND or (path.startswith("test/") and path.endswith(".sh")):
         return {own}, "the file itself"
     if path.startswith("test/cli/"):
         return set(COMMAND), "all of the command"

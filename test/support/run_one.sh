@@ -1,4 +1,4 @@
-# Runs one test program (or one sh script that prints TAP) and leaves its result in a folder.
+# Runs one test program (or one script of sh or python3 that prints TAP) and leaves its result in a folder.
 #
 #   run_one.sh VARIANT PROGRAM NAME FOLDER    with DIBS_BUILD and DIBS_TOP set, DIBS_LAUNCH in front of the program
 #
@@ -43,6 +43,7 @@ echo $$ >"$folder/pid"
 start=$(now_ms)
 case $program in
 *.sh) launch="$priority ${DIBS_LAUNCH-} timeout -k 10 $limit sh" ;;
+*.py) launch="$priority ${DIBS_LAUNCH-} timeout -k 10 $limit python3 -B" ;;
 *) launch="$priority ${DIBS_LAUNCH-} timeout -k 10 $limit" ;;
 esac
 # shellcheck disable=SC2086

@@ -11,7 +11,7 @@ import sys
 import termios
 import time
 
-import command
+from support import command
 
 sys.path.insert(0, os.path.join(os.environ["DIBS_TOP"], "test", "support"))
 import topology  # noqa: E402,F401
