@@ -277,6 +277,11 @@ void actor_begin_unlock(actor *a, dibs_runtime *rt, const char *name)
     begin_call(a, (call){.kind = CALL_UNLOCK, .rt = rt, .name = name});
 }
 
+void actor_begin_extend(actor *a, dibs_runtime *rt, const char *name, uint32_t lease_ms)
+{
+    begin_call(a, (call){.kind = CALL_EXTEND, .rt = rt, .name = name, .lease_ms = lease_ms});
+}
+
 dibs_status actor_lock(actor *a, dibs_runtime *rt, const char *name, int64_t wait_ms)
 {
     return actor_lock_with(a, rt, name, wait_ms, NULL);
@@ -300,7 +305,8 @@ dibs_status actor_unlock_all(actor *a, dibs_runtime *rt)
 
 dibs_status actor_extend(actor *a, dibs_runtime *rt, const char *name, uint32_t lease_ms)
 {
-    return full_call(a, (call){.kind = CALL_EXTEND, .rt = rt, .name = name, .lease_ms = lease_ms});
+    actor_begin_extend(a, rt, name, lease_ms);
+    return actor_result(a);
 }
 
 dibs_status actor_check(actor *a, dibs_runtime *rt, const char *name)

@@ -56,6 +56,7 @@ void actor_begin_lock(actor *a, dibs_runtime *rt, const char *name, int64_t wait
 void actor_begin_lock_with(actor *a, dibs_runtime *rt, const char *name, int64_t wait_ms,
                            const dibs_lock_options *options);
 void actor_begin_unlock(actor *a, dibs_runtime *rt, const char *name);
+void actor_begin_extend(actor *a, dibs_runtime *rt, const char *name, uint32_t lease_ms);
 dibs_status actor_result(actor *a);
 
 /* A new actor that has begun that call. */

@@ -24,31 +24,20 @@ static int setup(void **state)
 struct asker {
     actor *actor;
     dibs_runtime *rt;
-    const dibs_lock_options *options;
-    int64_t wait_ms;
-    dibs_status status;
 };
-
-static void lock(void *arg)
-{
-    struct asker *asker = arg;
-
-    asker->status = dibs_lock_with(asker->rt, "a", asker->wait_ms, asker->options);
-}
 
 /* Begins the call, and waits until `waiting` threads sleep. */
 static void begin(struct asker *asker, stage *s, size_t waiting, dibs_runtime *rt, const dibs_lock_options *options,
                   int64_t wait_ms)
 {
-    *asker = (struct asker){actor_start(), rt, options, wait_ms, DIBS_CLOSED};
-    actor_begin(asker->actor, lock, asker);
+    *asker = (struct asker){actor_start(), rt};
+    actor_begin_lock_with(asker->actor, rt, "a", wait_ms, options);
     stage_await_waiting(s, waiting);
 }
 
 static void expect(struct asker *asker, dibs_status status)
 {
-    actor_finish(asker->actor);
-    assert_status(status, asker->status);
+    assert_status(status, actor_result(asker->actor));
 }
 
 static uint64_t fence_in(struct asker *asker)
@@ -248,16 +237,14 @@ TEST_ON(a_fair_waiter_that_gives_up_leaves_the_others_their_places, stage *s)
 TEST_ON(a_single_fair_try_is_busy_and_takes_no_place, stage *s)
 {
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-    struct asker other = (struct asker){actor_start(), s->rt, &fair, 0, DIBS_CLOSED};
-    actor_begin(other.actor, lock, &other);
-    expect(&other, DIBS_BUSY);
+    actor *other = actor_start();
+    assert_status(DIBS_BUSY, actor_lock_with(other, s->rt, "a", 0, &fair));
     assert_int_equal(in_queue(s), 0);
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fair)); /* the acquire of the holder is nested */
     assert_int_equal(hold_of(s->rt, "a").count, 2);
     assert_status(DIBS_OK, dibs_unlock_all(s->rt));
-    actor_begin(other.actor, lock, &other);
-    expect(&other, DIBS_OK);
-    unlock_and_end(&other);
+    assert_status(DIBS_OK, actor_lock_with(other, s->rt, "a", 0, &fair));
+    assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
     expect_nothing_left(s);
 }
 

@@ -33,28 +33,14 @@ TEST_ON(a_waiter_out_of_time_leaves_its_place_to_the_next_local_one, stage *s)
     expect_nothing_left(s);
 }
 
-struct call_with {
-    dibs_runtime *rt;
-    const dibs_lock_options *options;
-    dibs_status status;
-};
-
-static void lock_with(void *arg)
-{
-    struct call_with *call = arg;
-
-    call->status = dibs_lock_with(call->rt, "a", FOREVER, call->options);
-}
-
 /* The next waiter wants another lease than the place is for: it has to queue at the end. */
 TEST_ON(a_place_is_left_only_to_a_waiter_with_the_same_options, stage *s)
 {
     static const dibs_lock_options others[] = {{.lease_ms = 20000}, {.flags = DIBS_FIXED_LEASE}};
 
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        struct call_with call = {s->rt, &others[i], DIBS_CLOSED};
         actor *asker = waiter(s, 1, 100), *stranger = stranger_of(s, 2), *next = actor_start();
-        actor_begin(next, lock_with, &call);
+        actor_begin_lock_with(next, s->rt, "a", FOREVER, &others[i]);
         stage_await_waiting(s, 3);
         unsigned asked = acquires(s);
         moved_clock_advance(&s->clock, MS(100));
@@ -65,8 +51,7 @@ TEST_ON(a_place_is_left_only_to_a_waiter_with_the_same_options, stage *s)
         assert_status(DIBS_OK, actor_result(stranger));
         assert_true(actor_busy(next));
         unlock_and_end(stranger, spy.third);
-        actor_finish(next);
-        assert_status(DIBS_OK, call.status);
+        assert_status(DIBS_OK, actor_result(next));
         unlock_and_end(next, s->rt);
         actor_end(asker);
         expect_nothing_left(s);

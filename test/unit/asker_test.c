@@ -61,26 +61,11 @@ TEST_ON(a_hint_makes_the_asker_ask_at_once, stage *s)
 
 /* --------------------------------------------------------- how often it asks */
 
-struct short_wait {
-    dibs_runtime *rt;
-    uint32_t lease_ms;
-    int64_t wait_ms;
-    dibs_status status;
-};
-
-static void wait_for_short(void *arg)
-{
-    struct short_wait *w = arg;
-
-    w->status = dibs_lock_with(w->rt, "a", w->wait_ms, &(dibs_lock_options){.lease_ms = w->lease_ms});
-}
-
-static actor *begin_short(stage *s, struct short_wait *w, uint32_t lease_ms, int64_t wait_ms, size_t waiting)
+static actor *begin_short(stage *s, const dibs_lock_options *lease, int64_t wait_ms, size_t waiting)
 {
     actor *a = actor_start();
 
-    *w = (struct short_wait){s->rt, lease_ms, wait_ms, DIBS_CLOSED};
-    actor_begin(a, wait_for_short, w);
+    actor_begin_lock_with(a, s->rt, "a", wait_ms, lease);
     stage_await_waiting(s, waiting);
     return a;
 }
@@ -105,7 +90,7 @@ static void expect_ask_after(stage *s, int64_t ms, size_t waiting)
  */
 TEST_ON(the_asker_asks_as_often_as_its_most_impatient_waiter, stage *s)
 {
-    struct short_wait w[3];
+    static const dibs_lock_options leases[] = {{.lease_ms = 3000}, {.lease_ms = 6000}, {.lease_ms = 300}};
     actor *crowd[4] = {actor_start()};
 
     s->url = "mem:often";
@@ -115,18 +100,17 @@ TEST_ON(the_asker_asks_as_often_as_its_most_impatient_waiter, stage *s)
     actor_begin_lock(crowd[0], s->rt, "a", FOREVER);
     stage_await_waiting(s, 1);
     expect_ask_after(s, LEASE / 3, 1);
-    crowd[1] = begin_short(s, &w[0], 3000, FOREVER, 2); /* while it sleeps */
+    crowd[1] = begin_short(s, &leases[0], FOREVER, 2); /* while it sleeps */
     expect_ask_after(s, 1000, 2);
     expect_ask_after(s, 1000, 2);
     moved_clock_advance(&s->clock, MS(500));
-    crowd[2] = begin_short(s, &w[1], 6000, FOREVER, 3);
+    crowd[2] = begin_short(s, &leases[1], FOREVER, 3);
     expect_ask_after(s, 500, 3);
-    crowd[3] = begin_short(s, &w[2], 300, 450, 4);
+    crowd[3] = begin_short(s, &leases[2], 450, 4);
     for (int i = 0; i < 4; i++)
         expect_ask_after(s, 100, 4);
     moved_clock_advance(&s->clock, MS(50)); /* the waiter with the shortest lease has left */
-    actor_finish(crowd[3]);
-    assert_status(DIBS_TIMEOUT, w[2].status);
+    assert_status(DIBS_TIMEOUT, actor_result(crowd[3]));
     expect_ask_after(s, 50, 3); /* the ask that was due already */
     expect_ask_after(s, 1000, 3);
     dibs_shutdown(s->rt);

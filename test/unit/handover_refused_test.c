@@ -1,35 +1,20 @@
 /* Leases that are not handed over: the waiter then gets one of its own from the store. */
 #include "unit/handover_setup.h"
 
-struct call_with {
-    dibs_runtime *rt;
-    const dibs_lock_options *options;
-    dibs_status status;
-};
-
-static void lock_with(void *arg)
-{
-    struct call_with *call = arg;
-
-    call->status = dibs_lock_with(call->rt, "a", FOREVER, call->options);
-}
-
 /* The waiter gets a lease of its own, by the one command of the unlock. */
 static void expect_not_handed_over(stage *s, const dibs_lock_options *wanted, bool asked_before)
 {
-    struct call_with call = {s->rt, wanted, DIBS_CLOSED};
     actor *next = actor_start();
     dibs_owner before, after;
 
     uint64_t fence = fence_of(s->rt, "a"), handed_off = stats_of(s->rt).handed_off;
-    actor_begin(next, lock_with, &call);
+    actor_begin_lock_with(next, s->rt, "a", FOREVER, wanted);
     stage_await_waiting(s, 1);
     moved_clock_advance(&s->clock, LONG);
     assert_status(DIBS_OK, dibs_query(s->rt, "a", &before));
     struct asked then = asked(s);
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
-    actor_finish(next);
-    assert_status(DIBS_OK, call.status);
+    assert_status(DIBS_OK, actor_result(next));
     expect_asked(s, then, 1, 1, asked_before ? 0 : 1);
     assert_status(DIBS_OK, dibs_query(s->rt, "a", &after));
     assert_string_not_equal(before.token, after.token);
@@ -61,9 +46,8 @@ TEST_ON(a_lease_with_other_options_is_not_handed_over, stage *s)
     }
     assert_status(
         DIBS_OK, dibs_lock(s->rt, "a")); /* the same length is the same lease, whether it was named or is the default */
-    struct call_with call = {s->rt, &the_default, DIBS_CLOSED};
     actor *next = actor_start();
-    actor_begin(next, lock_with, &call);
+    actor_begin_lock_with(next, s->rt, "a", FOREVER, &the_default);
     stage_await_waiting(s, 1);
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
     actor_finish(next);
@@ -92,30 +76,20 @@ TEST_ON(an_extended_lease_is_not_handed_over, stage *s)
     }
 }
 
-static void extend_in_actor(void *arg)
-{
-    struct call_with *call = arg;
-
-    call->status = dibs_extend(call->rt, "a", 60000);
-}
-
 /* The answer to the extension could make the lease longer or shorter than its next holder wants. */
 TEST_ON(a_lease_with_an_extension_in_flight_is_not_handed_over, stage *s)
 {
-    struct call_with call = {NULL, NULL, DIBS_CLOSED};
     actor *holder = actor_start();
 
     s->settings.handoff_ms = FOR_LONG;
     stage_open(s, LEASE);
-    call.rt = s->rt;
     assert_status(DIBS_OK, actor_lock(holder, s->rt, "a", 0));
     faults_hold_renewals(&s->faults);
-    actor_begin(holder, extend_in_actor, &call);
+    actor_begin_extend(holder, s->rt, "a", 60000);
     stage_await_waiting(s, 1);
     stage_settle(s);
     moved_clock_advance(&s->clock, MS(1000));
-    actor_finish(holder);
-    assert_status(DIBS_UNAVAILABLE, call.status);
+    assert_status(DIBS_UNAVAILABLE, actor_result(holder));
     actor *next = waiter(s, 1, FOREVER);
     struct asked before = asked(s);
     unlock_and_end(holder, s->rt);

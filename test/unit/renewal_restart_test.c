@@ -3,18 +3,6 @@
 #include "support/tasks.h"
 #include "unit/renewal_setup.h"
 
-struct extension {
-    dibs_runtime *rt;
-    dibs_status status;
-};
-
-static void extend_a(void *arg)
-{
-    struct extension *extension = arg;
-
-    extension->status = dibs_extend(extension->rt, "a", LEASE);
-}
-
 /* Tells of another server, as the store does on the scheduler's thread: here, while that thread sleeps. */
 static void another_server(stage *s, uint64_t number)
 {
@@ -75,23 +63,14 @@ TEST_ON(a_fixed_lease_is_unconfirmed_until_its_renewal_is_answered, stage *s)
     assert_status(DIBS_OK, actor_lock_with(other, s->rt, "a", 0, &fixed));
     faults_renewal(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
     another_server(s, 1);
-    struct extension e = {s->rt, DIBS_INVALID};
-    actor_begin(other, extend_a, &e);
+    actor_begin_extend(other, s->rt, "a", LEASE);
     stage_await_waiting(s, 1);
     stage_advance(s, MS(5)); /* the extension's time is over before the next try */
-    actor_finish(other);
-    assert_status(DIBS_UNAVAILABLE, e.status);
+    assert_status(DIBS_UNAVAILABLE, actor_result(other));
     faults_renewal(&s->faults, DIBS_OK, 0);
     stage_advance(s, MS(1000));
     assert_int_equal(stats_of(s->rt).renewed, 1);
     assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
-}
-
-static void extend_briefly(void *arg)
-{
-    struct extension *extension = arg;
-
-    extension->status = dibs_extend(extension->rt, "a", 400);
 }
 
 /* An extension to a shorter time is refused: in the store the lease is as long as before, and it is renewed in time. */
@@ -100,38 +79,26 @@ TEST_ON(an_extension_that_is_refused_costs_no_lease, stage *s)
     actor *other = actor_start();
 
     stage_open(s, LEASE);
-    struct extension e = {.rt = s->rt};
     assert_status(DIBS_OK, actor_lock(other, s->rt, "a", 0));
     faults_renewal(&s->faults, DIBS_DENIED, 1);
-    actor_begin(other, extend_briefly, &e);
-    actor_finish(other);
-    assert_status(DIBS_DENIED, e.status);
+    assert_status(DIBS_DENIED, actor_extend(other, s->rt, "a", 400));
     for (int ms = 0; ms < 2000; ms += 50)
         stage_advance(s, MS(50));
     assert_status(DIBS_OK, actor_check(other, s->rt, "a"));
     assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
 }
 
-static void extend_to_a_minute(void *arg)
-{
-    struct extension *extension = arg;
-
-    extension->status = dibs_extend(extension->rt, "a", 60000);
-}
-
 /* The other thread extends its lease, and its call ends before the answer, which will be that there is none. */
 static void abandon_extension(stage *s, actor *other)
 {
     stage_open(s, LEASE);
-    struct extension extension = {s->rt, DIBS_INVALID};
     assert_status(DIBS_OK, actor_lock(other, s->rt, "a", 0));
     faults_hold_renewals(&s->faults);
     faults_renewal(&s->faults, DIBS_UNAVAILABLE, 1);
-    actor_begin(other, extend_to_a_minute, &extension);
+    actor_begin_extend(other, s->rt, "a", 60000);
     stage_await_waiting(s, 1);
     stage_advance(s, MS(1000)); /* the command timeout */
-    actor_finish(other);
-    assert_status(DIBS_UNAVAILABLE, extension.status);
+    assert_status(DIBS_UNAVAILABLE, actor_result(other));
 }
 
 /* The caller of the extension has left, and was told that its outcome is in doubt: the extension is not sent again. */
@@ -158,42 +125,25 @@ TEST_ON(an_extension_after_an_abandoned_one_does_not_wait_in_vain, stage *s)
     actor *other = actor_start();
 
     abandon_extension(s, other);
-    struct extension next = {s->rt, DIBS_INVALID};
-    actor_begin(other, extend_to_a_minute, &next);
+    actor_begin_extend(other, s->rt, "a", 60000);
     stage_await_waiting(s, 1);
     assert_int_equal(renewals(s), 1);
     faults_let_renewals_go(&s->faults);
     dibs__scheduler_wake(s->rt->core->scheduler);
-    actor_finish(other);
-    assert_status(DIBS_OK, next.status);
+    assert_status(DIBS_OK, actor_result(other));
     assert_int_equal(renewals(s), 2);
     assert_int_equal(last_renewal(s).lease_ms, 60000);
     assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
 }
 
-struct release {
-    stage *s;
-    const char *name;
-    dibs_status status;
-};
-
-static void unlock_it(void *arg)
-{
-    struct release *release = arg;
-
-    release->status = dibs_unlock(release->s->rt, release->name);
-}
-
 /* The lease may have to be restored in the new server, and the answer to that has not come yet. */
-static void begin_unlock_at_another_server(actor *holder, struct release *release, uint32_t lease_ms)
+static void begin_unlock_at_another_server(stage *s, actor *holder, uint32_t lease_ms)
 {
-    stage *s = release->s;
-
     stage_open(s, lease_ms);
-    assert_status(DIBS_OK, actor_lock(holder, s->rt, release->name, 0));
+    assert_status(DIBS_OK, actor_lock(holder, s->rt, "a", 0));
     faults_hold_renewals(&s->faults);
     another_server(s, 1);
-    actor_begin(holder, unlock_it, release);
+    actor_begin_unlock(holder, s->rt, "a");
     stage_await_waiting(s, 1);
 }
 
@@ -201,15 +151,13 @@ static void begin_unlock_at_another_server(actor *holder, struct release *releas
 TEST_ON(an_unlock_waits_for_the_answer_of_another_server, stage *s)
 {
     actor *holder = actor_start();
-    struct release release = {s, "a", DIBS_INVALID};
 
-    begin_unlock_at_another_server(holder, &release, LEASE);
+    begin_unlock_at_another_server(s, holder, LEASE);
     assert_true(actor_busy(holder));
     assert_int_equal(faults_count(&s->faults, &s->faults.releases), 0);
     faults_let_renewals_go(&s->faults);
     dibs__scheduler_wake(s->rt->core->scheduler);
-    actor_finish(holder);
-    assert_status(DIBS_OK, release.status);
+    assert_status(DIBS_OK, actor_result(holder));
     assert_int_equal(faults_count(&s->faults, &s->faults.releases), 1);
     assert_int_equal(faults_count(&s->faults, &s->faults.retractions), 0);
 }
@@ -218,15 +166,13 @@ TEST_ON(an_unlock_waits_for_the_answer_of_another_server, stage *s)
 TEST_ON(an_unlock_waits_for_another_server_only_for_a_limited_time, stage *s)
 {
     actor *holder = actor_start();
-    struct release release = {s, "a", DIBS_INVALID};
 
-    begin_unlock_at_another_server(holder, &release, LEASE);
+    begin_unlock_at_another_server(s, holder, LEASE);
     moved_clock_advance(&s->clock, MS(500) - 1);
     stage_await_waiting(s, 1);
     assert_int_equal(faults_count(&s->faults, &s->faults.releases), 0);
     moved_clock_advance(&s->clock, 1);
-    actor_finish(holder);
-    assert_status(DIBS_OK, release.status);
+    assert_status(DIBS_OK, actor_result(holder));
     assert_int_equal(faults_count(&s->faults, &s->faults.releases), 1);
     assert_int_equal(faults_count(&s->faults, &s->faults.retractions), 1);
     faults_let_renewals_go(&s->faults);
@@ -236,16 +182,14 @@ TEST_ON(an_unlock_waits_for_another_server_only_for_a_limited_time, stage *s)
 TEST_ON(an_unlock_stops_waiting_when_its_lease_is_lost, stage *s)
 {
     actor *holder = actor_start();
-    struct release release = {s, "a", DIBS_INVALID};
 
-    begin_unlock_at_another_server(holder, &release, 300);
+    begin_unlock_at_another_server(s, holder, 300);
     moved_clock_advance(&s->clock, believed(300));
     bool woken = within(LIMIT_MS, !actor_busy(holder));
     moved_clock_advance(&s->clock, MS(500)); /* so that the thread ends in any case */
-    actor_finish(holder);
+    dibs_status status = actor_result(holder);
     assert_true(woken);
-    assert_true(release.status == DIBS_LOST ||
-                release.status == DIBS_OK); /* the key outlasts the lease by the margin */
+    assert_true(status == DIBS_LOST || status == DIBS_OK); /* the key outlasts the lease by the margin */
     faults_let_renewals_go(&s->faults);
 }
 
@@ -253,18 +197,16 @@ TEST_ON(an_unlock_stops_waiting_when_its_lease_is_lost, stage *s)
 TEST_ON(an_unlock_is_retracted_behind_a_request_without_an_answer, stage *s)
 {
     actor *holder = actor_start();
-    struct release release = {s, "a", DIBS_INVALID};
 
     stage_open(s, LEASE);
     assert_status(DIBS_OK, actor_lock(holder, s->rt, "a", 0));
     faults_renewal(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
     another_server(s, 1);
     assert_int_equal(renewals(s), 1);
-    actor_begin(holder, unlock_it, &release);
+    actor_begin_unlock(holder, s->rt, "a");
     stage_await_waiting(s, 1);
     moved_clock_advance(&s->clock, MS(500));
-    actor_finish(holder);
-    assert_status(DIBS_OK, release.status);
+    assert_status(DIBS_OK, actor_result(holder));
     assert_int_equal(faults_count(&s->faults, &s->faults.retractions), 1);
 }
 

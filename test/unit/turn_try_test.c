@@ -41,19 +41,6 @@ static void expect(struct asker *asker, dibs_status status)
     actor_end(asker->actor);
 }
 
-struct fair {
-    actor *actor;
-    dibs_runtime *rt;
-    dibs_status status;
-};
-
-static void lock_fair(void *arg)
-{
-    struct fair *fair = arg;
-
-    fair->status = dibs_lock_with(fair->rt, "a", FOREVER, &(dibs_lock_options){.flags = DIBS_FAIR});
-}
-
 /* The store does not answer the first thread; the others come after that, and wait. */
 static void begin_beside_silence(stage *s, struct asker *first, int64_t wait_ms, struct asker *others, size_t count)
 {
@@ -287,14 +274,14 @@ TEST_ON(an_unanswered_ask_ends_the_known_answer, stage *s)
 TEST_WITH(an_old_outage_does_not_answer_a_single_try, stage_setup, stage_teardown, stage *s)
 {
     struct asker first, other;
-    struct fair fair = {.actor = actor_start()};
+    const dibs_lock_options fairly = {.flags = DIBS_FAIR};
+    actor *fair = actor_start();
 
     s->url = "mem:old";
     stage_open(s, 0);
     dibs_runtime *second = test_runtime(stage_open_another(s, 0));
     assert_status(DIBS_OK, dibs_lock(second, "a"));
-    fair.rt = s->rt;
-    actor_begin(fair.actor, lock_fair, &fair);
+    actor_begin_lock_with(fair, s->rt, "a", FOREVER, &fairly);
     stage_await_waiting(s, 1);
     faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
     begin(&first, s, 100);
@@ -309,10 +296,9 @@ TEST_WITH(an_old_outage_does_not_answer_a_single_try, stage_setup, stage_teardow
     expect(&other, DIBS_BUSY);
     expect(&first, DIBS_BUSY);
     assert_status(DIBS_OK, dibs_unlock(second, "a"));
-    actor_finish(fair.actor);
-    assert_status(DIBS_OK, fair.status);
-    assert_status(DIBS_OK, actor_unlock(fair.actor, s->rt, "a"));
-    actor_end(fair.actor);
+    assert_status(DIBS_OK, actor_result(fair));
+    assert_status(DIBS_OK, actor_unlock(fair, s->rt, "a"));
+    actor_end(fair);
 }
 
 /* The lock was released in this process, and the next asker has not been answered yet. */
