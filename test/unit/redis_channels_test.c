@@ -94,21 +94,9 @@ static void expect_what_is_heard(struct dibs__redis_store *store, const unsigned
     }
 }
 
-static void open_connected(struct dibs__store **store, const struct dibs__store_config *config)
+static void open_connected(struct dibs__store **store, fake_redis *fake, struct dibs__counters *counters,
+                           unsigned *changes)
 {
-    struct dibs__error error;
-
-    assert_status(DIBS_OK, dibs__store_open(store, config, &error));
-    assert_status(DIBS_OK, (*store)->ops->connect(*store, false, &error));
-    assert_status(DIBS_OK, (*store)->ops->connect(*store, true, &error));
-}
-
-/* Without a scheduler, an open connection is not looked at until another cannot be made. */
-TEST_WITH(an_unnoticed_end_leaves_the_channel_disconnected, NULL, NULL, void *none)
-{
-    static struct dibs__counters counters;
-    unsigned changes[2] = {0, 0};
-    fake_redis *fake = fake_redis_start(false);
     const struct dibs__store_config config = {
         .url = fake_redis_url(fake),
         .key_prefix = "",
@@ -122,13 +110,26 @@ TEST_WITH(an_unnoticed_end_leaves_the_channel_disconnected, NULL, NULL, void *no
                      .source = changes,
                      .server_changed = ignore,
                      .reachable = count_changes},
-        .counters = &counters,
+        .counters = counters,
     };
+    struct dibs__error error;
+
+    assert_status(DIBS_OK, dibs__store_open(store, &config, &error));
+    assert_status(DIBS_OK, (*store)->ops->connect(*store, false, &error));
+    assert_status(DIBS_OK, (*store)->ops->connect(*store, true, &error));
+}
+
+/* Without a scheduler, an open connection is not looked at until another cannot be made. */
+TEST_WITH(an_unnoticed_end_leaves_the_channel_disconnected, NULL, NULL, void *none)
+{
+    static struct dibs__counters counters;
+    unsigned changes[2] = {0, 0};
+    fake_redis *fake = fake_redis_start(false);
     struct dibs__store *store;
     struct dibs__link_view view;
     struct dibs__error error;
 
-    open_connected(&store, &config);
+    open_connected(&store, fake, &counters, changes);
     struct dibs__channel **channels = dibs__redis_of(store)->channels;
     fake_redis_refuse(fake, true);
     assert_status(DIBS_UNAVAILABLE, dibs__channel_open(channels[1], seat_deadline(), &view, &error));
@@ -160,25 +161,9 @@ TEST_WITH(a_common_channel_carries_retractions_where_the_background_is_missing, 
     static struct dibs__counters counters;
     unsigned changes[2] = {0, 0};
     fake_redis *fake = fake_redis_start(false);
-
-    const struct dibs__store_config config = {
-        .url = fake_redis_url(fake),
-        .key_prefix = "",
-        .client_name = "test",
-        .runtime_id = "test",
-        .connect_timeout_ms = LIMIT_MS,
-        .command_timeout_ms = LIMIT_MS,
-        .clock = &dibs__system_clock,
-        .listener = {.wake = ignore,
-                     .ask_again = ignore,
-                     .source = changes,
-                     .server_changed = ignore,
-                     .reachable = count_changes},
-        .counters = &counters,
-    };
     struct dibs__store *store;
 
-    open_connected(&store, &config);
+    open_connected(&store, fake, &counters, changes);
     fake_redis_answer(fake, "EVALSHA", "*2\r\n:500\r\n:0\r\n");
     fake_redis_refuse(fake, true);
     store->ops->retract(store, "name", "token", LONG_LEASE_MS, 0);
