@@ -3,7 +3,9 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "support/process.h"
@@ -153,4 +155,21 @@ void run_child(child_function *function, dibs_runtime *rt)
         _exit(0);
     }
     assert_int_equal(child_wait_for(child, LIMIT_MS), 0);
+}
+
+void child_aborts(void (*misuse)(void))
+{
+    int status;
+    pid_t child = fork_child();
+
+    assert_true(child >= 0);
+    if (child == 0) {
+        signal(SIGABRT, SIG_DFL);
+        if (!freopen("/dev/null", "w", stderr))
+            _exit(2);
+        misuse();
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
 }

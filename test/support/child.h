@@ -20,4 +20,7 @@ pid_t fork_child(void);
 /* Runs the function in a child, and fails the test unless the child returns from it. */
 void run_child(child_function *function, dibs_runtime *rt);
 
+/* Runs the function in a child, whose messages are thrown away, and fails the test unless it aborts. */
+void child_aborts(void (*misuse)(void));
+
 #endif

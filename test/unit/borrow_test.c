@@ -4,10 +4,7 @@
  */
 #include "base/borrow.h"
 
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
+#include "support/child.h"
 #include "support/test.h"
 
 TEST(borrowing_and_completing_may_alternate)
@@ -51,30 +48,12 @@ static void give_back_what_was_not_borrowed(void)
     dibs__borrow_end();
 }
 
-/* In a child, whose messages are thrown away. */
-static void assert_aborts(void (*misuse)(void))
-{
-    int status;
-    pid_t pid = fork();
-
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        signal(SIGABRT, SIG_DFL);
-        if (!freopen("/dev/null", "w", stderr))
-            _exit(2);
-        misuse();
-        _exit(0);
-    }
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
-}
-
 TEST(wrong_use_ends_the_process)
 {
-    assert_aborts(complete_while_something_is_borrowed);
-    assert_aborts(complete_within_a_completion);
-    assert_aborts(end_a_completion_that_keeps_something);
-    assert_aborts(give_back_what_was_not_borrowed);
+    child_aborts(complete_while_something_is_borrowed);
+    child_aborts(complete_within_a_completion);
+    child_aborts(end_a_completion_that_keeps_something);
+    child_aborts(give_back_what_was_not_borrowed);
 }
 #endif
 

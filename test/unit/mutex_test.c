@@ -1,10 +1,7 @@
 /* The mutex excludes, lets go while it waits, and in test builds knows who has locked it. */
 #include "base/mutex.h"
 
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
+#include "support/child.h"
 #include "support/test.h"
 
 enum { THREADS = 4, ROUNDS = 20000 };
@@ -64,7 +61,7 @@ TEST(a_waiting_thread_releases_the_mutex)
 }
 
 #ifdef DIBS_CHECKED
-static struct dibs__mutex wrong;
+static struct dibs__mutex wrong = DIBS__MUTEX_INITIALIZER;
 
 static void lock_twice(void)
 {
@@ -104,31 +101,13 @@ static void require_without_it(void)
     shared_mutex_held(&wrong);
 }
 
-/* In a child, whose messages are thrown away. */
-static void assert_aborts(void (*misuse)(void))
-{
-    int status;
-    pid_t pid = fork();
-
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        signal(SIGABRT, SIG_DFL);
-        if (!freopen("/dev/null", "w", stderr) || dibs__mutex_init(&wrong) != 0)
-            _exit(2);
-        misuse();
-        _exit(0);
-    }
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
-}
-
 TEST(misuse_ends_a_test_build)
 {
-    assert_aborts(lock_twice);
-    assert_aborts(unlock_what_is_free);
-    assert_aborts(unlock_what_another_has_locked);
-    assert_aborts(wait_without_it);
-    assert_aborts(require_without_it);
+    child_aborts(lock_twice);
+    child_aborts(unlock_what_is_free);
+    child_aborts(unlock_what_another_has_locked);
+    child_aborts(wait_without_it);
+    child_aborts(require_without_it);
 }
 #else
 TEST(an_ordinary_build_checks_no_mutex_use)
