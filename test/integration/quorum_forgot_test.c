@@ -2,32 +2,14 @@
  * What the masters of a quorum may forget: fences, their last grants, the longest lease, and which quorum they belong
  * to.
  */
-#include "support/agent.h"
-#include "support/fixture.h"
-#include "support/masters.h"
+#include "votes_setup.h"
 #include "support/script_server.h"
 
-#define LEASE_MS 2000
 #define AHEAD_MS 120000
 #define UNSURE_MS 2500 /* longer than a master takes to be admitted */
 #define RIGHT_MS                                                                                                       \
     5000 /* the fence of a clock that is right is not that much ahead of it, however slow the machine is               \
           */
-
-/* What vote.lua keeps at a master. */
-struct noted {
-    long long from, longest, seen, high;
-    char floor[32], run[64], quorum[32];
-};
-
-static bool read_noted(server *s, struct noted *noted)
-{
-    char text[256];
-
-    return server_string(s, text, sizeof text, "GET dibs:vote") &&
-           sscanf(text, "%lld %lld %lld %lld %31s %63s %31s", &noted->from, &noted->longest, &noted->seen, &noted->high,
-                  noted->floor, noted->run, noted->quorum) == 7;
-}
 
 static bool is_ready(server *s)
 {
@@ -169,12 +151,8 @@ TEST_ON_THREE_AND_FIVE(a_master_that_comes_back_with_older_data_does_not_vote_be
     assert_true(master_knows(m->servers[0]));
     for (size_t i = 0; i < silent; i++)
         server_resume(m->servers[m->count - 1 - i]);
-    while (now_ms() < granted + LEASE_MS / 2) {
-        dibs_status status = dibs_trylock(m->rt, "a");
-        assert_that(status == DIBS_BUSY || status == DIBS_UNAVAILABLE || now_ms() >= granted + LEASE_MS,
-                    "%s after %lld ms: %s", dibs_status_name(status), (long long)(now_ms() - granted),
-                    dibs_last_error());
-    }
+    while (now_ms() < granted + LEASE_MS / 2)
+        try_in_vain(m, granted);
     assert_status(DIBS_OK, dibs_timedlock(m->rt, "a", LIMIT_MS));
     assert_true(now_ms() >= granted + LEASE_MS - LEASE_MS / 50 - 5);
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
@@ -244,17 +222,6 @@ TEST_WITH(a_silent_master_is_given_time_to_say_that_the_quorum_is_not_new, maste
 }
 
 /* -------------------------------------------------------------- the longest lease */
-
-static size_t count_that_know(masters *m, long long lease_ms)
-{
-    size_t count = 0;
-
-    for (size_t i = 0; i < m->count; i++) {
-        struct noted noted;
-        count += read_noted(m->servers[i], &noted) && noted.longest >= lease_ms;
-    }
-    return count;
-}
 
 /* A client announced long leases, and the masters have forgotten that since. */
 TEST_ON_THREE_AND_FIVE(a_lease_that_all_masters_forgot_is_announced_again, masters *m)
@@ -342,15 +309,6 @@ TEST_WITH(two_wiped_and_one_down_wait_for_the_longest_lease_of_all, masters_setu
 }
 
 /* ----------------------------------------------------- which quorum a master belongs to */
-
-static dibs_runtime *open_three(masters *m, size_t first, size_t second, size_t third)
-{
-    const char *urls[] = {m->urls[first], m->urls[second], m->urls[third]};
-    dibs_runtime *rt;
-
-    assert_status(DIBS_OK, open_in_time(&rt, &(dibs_config){.urls = urls, .url_count = 3, .lease_ms = LEASE_MS}));
-    return rt;
-}
 
 static bool are_ready(masters *m, size_t first, size_t count)
 {
@@ -497,20 +455,26 @@ TEST_WITH(a_master_whose_key_is_deleted_may_join_another_quorum, masters_setup_5
     fence_of_next(one, "b");
 }
 
-/* Many processes find at the same time that the quorum is new. */
-TEST_ON_THREE_AND_FIVE(all_masters_agree_on_one_number, masters *m)
+static void expect_one_number(masters *m)
 {
-    dibs_runtime *opened[8];
     struct noted first, other;
 
-    for (size_t i = 0; i < 8; i++)
-        opened[i] = masters_open_another(m, LEASE_MS);
-    await_ready(m);
     assert_true(read_noted(m->servers[0], &first));
     for (size_t i = 1; i < m->count; i++) {
         assert_true(read_noted(m->servers[i], &other));
         assert_string_equal(first.quorum, other.quorum);
     }
+}
+
+/* Many processes find at the same time that the quorum is new. */
+TEST_ON_THREE_AND_FIVE(all_masters_agree_on_one_number, masters *m)
+{
+    dibs_runtime *opened[8];
+
+    for (size_t i = 0; i < 8; i++)
+        opened[i] = masters_open_another(m, LEASE_MS);
+    await_ready(m);
+    expect_one_number(m);
     for (size_t i = 0; i < 8; i++)
         dibs_close(opened[i]);
 }
@@ -519,29 +483,14 @@ TEST_ON_THREE_AND_FIVE(all_masters_agree_on_one_number, masters *m)
  * quorum is new. */
 TEST_ON_THREE_AND_FIVE(masters_that_all_lost_their_data_have_one_number_again, masters *m)
 {
-    struct noted first, other;
-
     masters_open_connected(m, LEASE_MS);
     await_ready(m);
     restart_all(m);
     dibs_runtime *later = test_runtime(masters_open_another(m, LEASE_MS));
     await_ready(m);
-    assert_true(read_noted(m->servers[0], &first));
-    for (size_t i = 1; i < m->count; i++) {
-        assert_true(read_noted(m->servers[i], &other));
-        assert_string_equal(first.quorum, other.quorum);
-    }
+    expect_one_number(m);
     fence_of_next(later, "a");
     fence_of_next(m->rt, "a");
-}
-
-static process *start_agent(const masters *m)
-{
-    char urls[2048] = "";
-
-    for (size_t i = 0; i < m->count; i++)
-        snprintf(urls + strlen(urls), sizeof urls - strlen(urls), "%s%s", i > 0 ? "," : "", m->urls[i]);
-    return agent_start(urls, LEASE_MS);
 }
 
 /*
@@ -555,7 +504,7 @@ static process *start_with_old_number(masters *m, uint32_t lease_ms)
     masters_open_connected(m, lease_ms);
     await_ready(m);
     assert_true(read_noted(m->servers[0], &before));
-    process *other = start_agent(m);
+    process *other = start_agent(m, LEASE_MS);
     assert_status(DIBS_OK, agent_lock(other, "a", LIMIT_MS));
     assert_status(DIBS_OK, agent_unlock(other, "a"));
     process_pause(other);

@@ -1,8 +1,6 @@
 /* dibs_admit: an operator vouches for masters, which then vote again where no client knows enough. */
-#include "support/fixture.h"
-#include "support/masters.h"
+#include "votes_setup.h"
 
-#define LEASE_MS 2000
 #define DAY_MS 80000000 /* nearly */
 #define FLOOR_MS 10000  /* for so long a master waits for a floor that a majority knows */
 #define TOLD_MOST 16
@@ -82,15 +80,6 @@ static void await_votes(masters *m, size_t first, size_t count)
 {
     for (size_t i = first; i < first + count; i++)
         await_or_say(votes(m->servers[i]), "master %zu does not vote", i);
-}
-
-static dibs_runtime *open_three(masters *m, size_t first, size_t second, size_t third)
-{
-    const char *urls[] = {m->urls[first], m->urls[second], m->urls[third]};
-    dibs_runtime *rt;
-
-    assert_status(DIBS_OK, open_in_time(&rt, &(dibs_config){.urls = urls, .url_count = 3, .lease_ms = LEASE_MS}));
-    return rt;
 }
 
 static uint64_t fence_of_next(dibs_runtime *rt, const char *name)

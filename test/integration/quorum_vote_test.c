@@ -2,13 +2,10 @@
  */
 #include <pthread.h>
 
-#include "support/agent.h"
-#include "support/fixture.h"
-#include "support/masters.h"
+#include "votes_setup.h"
 #include "support/script_server.h"
 
 #define CLIENTS 8
-#define LEASE_MS 2000
 #define WAIT_MS 6000
 #define LOOKS_OFTEN_MS 1000 /* a process looks at the masters as often as its longest lease lasts */
 
@@ -59,12 +56,8 @@ TEST_ON_THREE_AND_FIVE(a_wiped_master_does_not_vote_before_the_longest_lease_is_
     server_restart(m->servers[0]);
     for (size_t i = 0; i < m->count - m->majority; i++)
         server_resume(m->servers[m->count - 1 - i]);
-    while (now_ms() < granted + LEASE_MS / 2) {
-        dibs_status status = dibs_trylock(m->rt, "a");
-        assert_that(status == DIBS_BUSY || status == DIBS_UNAVAILABLE || now_ms() >= granted + LEASE_MS,
-                    "%s after %lld ms: %s", dibs_status_name(status), (long long)(now_ms() - granted),
-                    dibs_last_error());
-    }
+    while (now_ms() < granted + LEASE_MS / 2)
+        try_in_vain(m, granted);
     assert_status(DIBS_OK, dibs_timedlock(m->rt, "a", LIMIT_MS));
     int64_t passed = now_ms() - granted;
     assert_that(passed >= LEASE_MS - LEASE_MS / 50 - 5, "another had it after %lld ms", (long long)passed);
@@ -102,25 +95,13 @@ TEST_ON(a_master_whose_clock_steps_does_not_vote_before_the_longest_lease_is_ove
     server_resume(m->servers[4]);
     bool waits = false; /* the loop goes on until that is seen, where the machine was stopped before */
     while (now_ms() < granted + LEASE_MS / 2 || (!waits && now_ms() < granted + LEASE_MS)) {
-        dibs_status status = dibs_trylock(m->rt, "a");
-        assert_that(status == DIBS_BUSY || status == DIBS_UNAVAILABLE || now_ms() >= granted + LEASE_MS,
-                    "%s after %lld ms: %s", dibs_status_name(status), (long long)(now_ms() - granted),
-                    dibs_last_error());
+        try_in_vain(m, granted);
         waits = waits || may_not_vote(m->servers[0]);
     }
     assert_true(waits || now_ms() >= granted + LEASE_MS); /* nor for other clients */
     assert_status(DIBS_OK, dibs_timedlock(m->rt, "a", LIMIT_MS));
     assert_true(now_ms() >= granted + LEASE_MS - LEASE_MS / 50 - 5);
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
-}
-
-static process *start_agent(const masters *m, uint32_t lease_ms)
-{
-    char urls[2048] = "";
-
-    for (size_t i = 0; i < m->count; i++)
-        snprintf(urls + strlen(urls), sizeof urls - strlen(urls), "%s%s", i > 0 ? "," : "", m->urls[i]);
-    return agent_start(urls, lease_ms);
 }
 
 /*
@@ -243,24 +224,11 @@ TEST_ON_THREE_AND_FIVE(a_majority_that_comes_back_without_data_votes_at_once, ma
 /* A lease that is longer than any before is announced to the masters first, also one that an extension makes so. */
 TEST_ON_THREE_AND_FIVE(longer_leases_are_announced, masters *m)
 {
-    char text[128];
-    long long longest;
-
     masters_open_connected(m, LEASE_MS);
     assert_status(DIBS_OK, dibs_lock_with(m->rt, "a", LIMIT_MS, &(dibs_lock_options){.lease_ms = 3 * LEASE_MS}));
-    size_t count = 0;
-    for (size_t i = 0; i < m->count; i++) {
-        assert_true(server_string(m->servers[i], text, sizeof text, "GET dibs:vote"));
-        count += sscanf(text, "%*s %lld", &longest) == 1 && longest >= 3 * LEASE_MS;
-    }
-    assert_true(count >= m->majority);
+    assert_true(count_that_know(m, 3 * LEASE_MS) >= m->majority);
     assert_status(DIBS_OK, dibs_extend(m->rt, "a", 5 * LEASE_MS));
-    count = 0;
-    for (size_t i = 0; i < m->count; i++) {
-        assert_true(server_string(m->servers[i], text, sizeof text, "GET dibs:vote"));
-        count += sscanf(text, "%*s %lld", &longest) == 1 && longest >= 5 * LEASE_MS;
-    }
-    assert_true(count >= m->majority);
+    assert_true(count_that_know(m, 5 * LEASE_MS) >= m->majority);
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
 }
 
