@@ -208,14 +208,26 @@ static int open_store(dibs_runtime **rt)
     return status == DIBS_OK ? CLI_OK : failed(status);
 }
 
-/* A waiter asks the store so seldom that it may not have noticed that the store can't be reached any more. */
+/*
+ * A waiter asks the store so seldom that it may not have noticed that the store can't be reached any more. If nobody
+ * has the lock, and replicas or the disk must confirm it, the end of the wait came before they had.
+ */
 static int timed_out(const struct run_lock *lock)
 {
-    dibs_owner owner;
-    dibs_status status = dibs_query(lock->rt, run_plan.names[0], &owner);
+    bool unconfirmed = run_plan.min_replicas > 0 || run_plan.durable;
 
-    if (status != DIBS_OK)
-        return failed(status);
+    for (size_t i = 0; i < run_plan.name_count; i++) {
+        dibs_owner owner;
+        dibs_status status = dibs_query(lock->rt, run_plan.names[i], &owner);
+        if (status != DIBS_OK)
+            return failed(status);
+        unconfirmed = unconfirmed && !owner.held;
+    }
+    if (unconfirmed) {
+        cli_warn("%s: %s the lock before the time was over; nobody else holds it", run_plan.shown,
+                 run_plan.min_replicas > 0 ? "too few replicas acknowledged" : "the disk did not confirm");
+        return CLI_UNAVAILABLE;
+    }
     cli_note("%s: not acquired in the time given", run_plan.shown);
     return run_plan.not_acquired;
 }

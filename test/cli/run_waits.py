@@ -85,7 +85,7 @@ def kept_safe():
 
 @test("a wait for want of replicas says so, while it lasts and at its end, however short it is")
 def waits_for_replicas():
-    for seconds in ("0.05", "0.3", "1.3"):
+    for seconds in ("0.001", "0.003", "0.006", "0.01", "0.02", "0.05", "0.3", "1.3"):
         for names in (["n"], ["--also", "m", "n"]):
             done = dibs("run", "-w", seconds, "--min-replicas", "1", *names, "echo", "ran")
             equal((done.status, done.out), (69, ""), done.err)

@@ -39,13 +39,9 @@
 
 /*
  * A lease that is renewed and must survive. A thread that cannot run for two thirds of its lease rightly loses the
- * lock; so the lease is long, and longer where sanitizers slow everything down.
+ * lock; so the lease is long.
  */
-#if defined(TEST_UNDER_TSAN) || defined(TEST_UNDER_ASAN)
 #define SAFE_LEASE_MS 3000
-#else
-#define SAFE_LEASE_MS 1200
-#endif
 
 /* A lease that no renewal touches, and that does not end, while a test runs. */
 #define LONG_LEASE_MS 600000
