@@ -23,8 +23,8 @@ of_the_commit() {
 
 # One name a line, in the same order everywhere.
 files() {
-    (cd "$top" && find . \( -path ./.git -o -path ./build -o -path ./lib -o -path ./bench/out -o -name __pycache__ \) -prune \
-        -o -type f -print) | LC_ALL=C sort
+    (cd "$top" && find . \( -path ./.git -o -path ./build -o -path ./lib -o -path ./bench/out -o -path ./demo/gallery.html \
+        -o -name __pycache__ \) -prune -o -type f -print) | LC_ALL=C sort
 }
 
 newest() {
