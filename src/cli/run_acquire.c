@@ -216,9 +216,9 @@ static int timed_out(const struct run_lock *lock)
 {
     bool unconfirmed = run_plan.min_replicas > 0 || run_plan.durable;
 
-    for (size_t i = 0; i < run_plan.name_count; i++) {
+    for (size_t i = 0; i < lock->count; i++) {
         dibs_owner owner;
-        dibs_status status = dibs_query(lock->rt, run_plan.names[i], &owner);
+        dibs_status status = dibs_query(lock->rt, lock->names[i], &owner);
         if (status != DIBS_OK)
             return failed(status);
         unconfirmed = unconfirmed && !owner.held;
@@ -317,7 +317,7 @@ static int take_lock(struct run_lock *lock)
     if (status != RUN_HOLDS || lock->count == 0)
         return status;
     atomic_store(&waits, run_plan.wait_ms != 0);
-    run_waiting_begin(lock->rt);
+    run_waiting_begin(lock);
     answer = lock->count == 1 ? dibs_lock_with(lock->rt, lock->names[0], wait_left_ms(), &options)
                               : dibs_lock_names(lock->rt, lock->names, lock->count, wait_left_ms(), &options);
     run_waiting_end();

@@ -14,7 +14,7 @@
 
 static struct {
     struct cli_thread thread;
-    dibs_runtime *rt; /* read-only while the thread runs */
+    const struct run_lock *lock; /* read-only while the thread runs */
 } waiting;
 
 static void say(const char *name, const dibs_owner *owner)
@@ -55,16 +55,17 @@ static bool is_own(const dibs_owner *owner)
     return !who.foreign && strtol(who.pid, NULL, 10) == getpid() && is_this_host(who.host);
 }
 
-/* *name: the first name that somebody else holds; NULL: there is none. */
+/* *name: the first name that is waited for and that somebody else holds; NULL: there is none. */
 static dibs_status find_taken(const char **name, dibs_owner *owner)
 {
+    const struct run_lock *lock = waiting.lock;
     dibs_status status = DIBS_OK;
 
     *name = NULL;
-    for (size_t i = 0; i < run_plan.name_count && !*name && status == DIBS_OK; i++) {
-        status = dibs_query(waiting.rt, run_plan.names[i], owner);
+    for (size_t i = 0; i < lock->count && !*name && status == DIBS_OK; i++) {
+        status = dibs_query(lock->rt, lock->names[i], owner);
         if (status == DIBS_OK && owner->held && !is_own(owner))
-            *name = run_plan.names[i];
+            *name = lock->names[i];
     }
     return status;
 }
@@ -139,9 +140,9 @@ static void *tell(void *unused)
     return unused;
 }
 
-void run_waiting_begin(dibs_runtime *rt)
+void run_waiting_begin(const struct run_lock *lock)
 {
-    waiting.rt = rt;
+    waiting.lock = lock;
     if (run_plan.wait_ms != 0)
         (void)cli_thread_start(&waiting.thread, tell, NULL);
 }

@@ -7,8 +7,8 @@
 
 #include "cli/run.h"
 
-/* To be called before and after a wait. */
-void run_waiting_begin(dibs_runtime *rt);
+/* To be called before and after a wait for the names of *lock. */
+void run_waiting_begin(const struct run_lock *lock);
 void run_waiting_end(void);
 
 #endif

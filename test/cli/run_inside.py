@@ -148,6 +148,20 @@ def waits_under_an_outer_lock():
     equal(server().owner("m"), None)
 
 
+@test("what an inner dibs says of its wait is not of the name that the outer one has")
+def says_what_it_waits_for():
+    other = holder("m")
+    outer, env = outer_lock("20")
+    done = dibs("run", "-v", "-w", "0.5", "--also", "m", "n", "true", env=env)
+    equal(done.status, 1)
+    assert "m: waits for the lock, which" in done.err and "n: waits" not in done.err, done.err
+    end(other)
+    done = dibs("run", "-v", "-w", "1.5", "--min-replicas", "1", "--also", "m", "n", "true", env=env)
+    equal(done.status, 69, done.err)
+    assert "waits until 1 replica confirms the lock" in done.err and "acknowledged" in done.err, done.err
+    end(outer)
+
+
 @test("where all processes of the outer dibs are killed, the inner one ends its COMMAND before the lease does")
 def ends_before_the_outer_lease():
     with folder() as files:
