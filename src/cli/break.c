@@ -61,9 +61,20 @@ static int say(const char *name, const char *text, int result)
     return result;
 }
 
+/* Takes the lock from all who share it, unless somebody who came meanwhile has it alone. */
+static dibs_status take_from_all(dibs_runtime *rt, const char *name)
+{
+    dibs_owner owner;
+    dibs_status status = dibs_query(rt, name, &owner);
+
+    if (status != DIBS_OK)
+        return status;
+    return owner.held && owner.sharers == 0 ? DIBS_NOT_HELD : dibs_force_unlock(rt, name, NULL);
+}
+
 static int take(dibs_runtime *rt, const char *name, const dibs_owner *owner, bool from_all)
 {
-    dibs_status status = dibs_force_unlock(rt, name, from_all ? NULL : owner->token);
+    dibs_status status = from_all ? take_from_all(rt, name) : dibs_force_unlock(rt, name, owner->token);
 
     if (status == DIBS_OK)
         return say(name, owner->sharers > 1 && !from_all ? "taken away; others still share it" : "taken away", CLI_OK);

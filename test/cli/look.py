@@ -283,6 +283,13 @@ def break_takes_a_shared_lock_from_all():
     terminal.type(b"n\n")
     terminal.read()
     expect(terminal.status() == FAILED and server.call("EXISTS", "lock:a") == 1)
+    terminal = looking.Terminal(URL, "break", "--all", "a")
+    terminal.read(b"[y/N]")
+    fresh("a")
+    terminal.type(b"y\n")
+    shown = terminal.read()
+    expect(terminal.status() == FAILED and b"left alone" in shown, shown)
+    expect(server.call("GET", "lock:a").decode() == token())
 
 
 def break_takes_only_from_the_token_that_is_meant():
