@@ -24,7 +24,7 @@
 #define PACE DIBS__NS_PER_MS              /* leases with a change to look at are due at multiples of this time, */
 #define PACE_MOST 96                      /* at most this many at each, */
 #define PACE_LATER 2                      /* and at least this many such times after the change */
-#define FAILURES 16                       /* number of reasons that are remembered */
+#define FAILURES UINT8_MAX                /* number of reasons that are remembered: more than a cluster has nodes */
 
 enum watching {
     WATCHING_UNKNOWN, /* the store was not asked to watch yet */
@@ -32,42 +32,38 @@ enum watching {
     WATCHING_ON
 };
 
-/* Why renewals failed. A lease remembers the number: each node of a cluster has reasons of its own. */
-struct failure {
-    uint8_t number; /* 0: none */
-    char detail[DIBS__DETAIL_MAX];
-};
-
 struct dibs__renewals {
     struct dibs__renewal_config config; /* read-only */
     struct dibs__mutex mutex;
     struct dibs__due due DIBS__GUARDED_BY(dibs__renewals_mutex); /* the leases that are kept alive, with a reference */
-    struct failure failures[FAILURES] DIBS__GUARDED_BY(dibs__renewals_mutex); /* the last ones with different texts */
+    /* Why renewals failed: the last different texts, from place 1 on, or NULL. A lease remembers the place, because
+     * each node of a cluster has reasons of its own. */
+    char *failures[FAILURES + 1] DIBS__GUARDED_BY(dibs__renewals_mutex);
     uint8_t newest_failure DIBS__GUARDED_BY(dibs__renewals_mutex);
     enum watching watching DIBS__GUARDED_BY(dibs__renewals_mutex);
     size_t paced DIBS__GUARDED_BY(dibs__renewals_mutex); /* number of leases to look at because of a change */
     pthread_cond_t changed;                              /* waited on with mutex */
 };
 
-/* The number by which a lease remembers that reason. */
+/* The number by which a lease remembers that reason; 0: there is no memory for it. */
 static uint8_t note_failure(struct dibs__renewals *r, const char *detail) DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    for (size_t i = 0; i < FAILURES; i++)
-        if (r->failures[i].number > 0 && strcmp(r->failures[i].detail, detail) == 0)
-            return r->failures[i].number;
-    r->newest_failure = (uint8_t)(r->newest_failure % UINT8_MAX + 1);
-    struct failure *failure = &r->failures[r->newest_failure % FAILURES];
-    failure->number = r->newest_failure;
-    snprintf(failure->detail, sizeof failure->detail, "%s", detail);
-    return failure->number;
+    for (unsigned i = 1; i <= FAILURES && r->failures[i]; i++)
+        if (strcmp(r->failures[i], detail) == 0)
+            return (uint8_t)i;
+    char *copy = strdup(detail);
+    if (!copy)
+        return 0;
+    r->newest_failure = (uint8_t)(r->newest_failure % FAILURES + 1);
+    free(r->failures[r->newest_failure]);
+    r->failures[r->newest_failure] = copy;
+    return r->newest_failure;
 }
 
-/* "": there is no reason, or it is not known any more. */
+/* "": there is no reason, or it is not known. */
 static const char *failure_text(const struct dibs__renewals *r, uint8_t number) DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    const struct failure *failure = &r->failures[number % FAILURES];
-
-    return number > 0 && failure->number == number ? failure->detail : "";
+    return number > 0 ? r->failures[number] : "";
 }
 
 /*
@@ -701,6 +697,10 @@ void dibs__renewals_free(struct dibs__renewals *r)
 {
     if (!r)
         return;
+    dibs__renewals_mutex_lock(&r->mutex);
+    for (unsigned i = 1; i <= FAILURES; i++)
+        free(r->failures[i]);
+    dibs__renewals_mutex_unlock(&r->mutex);
     pthread_cond_destroy(&r->changed);
     dibs__mutex_destroy(&r->mutex);
     free(r);

@@ -45,6 +45,7 @@ struct faults {
     pthread_cond_t unblocked;
     bool held_back;                /* answers to renewals are not told */
     bool looks_held_back;          /* nor are answers to looks */
+    bool apart;                    /* each renewal that fails does so by itself, with a reason that names the lock */
     uint64_t tells;                /* what tell_when_free returns */
     char gone[32];                 /* renewals of that name find the lease gone */
     char other[32];                /* looks find that the lock of that name looks to be another's */

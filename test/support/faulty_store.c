@@ -375,6 +375,21 @@ static void watch(struct faulty_store *store, struct dibs__batch *batch)
     answer(store, batch, true, &error);
 }
 
+/* As if each lock had a node of its own. */
+static void refuse_apart(struct dibs__batch *batch, dibs_status status)
+{
+    struct dibs__error error;
+
+    for (size_t i = 0; i < batch->count; i++) {
+        struct dibs__batch part = *batch;
+        part.items[0] = batch->items[i];
+        part.count = 1;
+        dibs__error_set(&error, status, "the node of %s is away", part.items[0].name);
+        batch->landed(batch, &part, &error);
+    }
+    batch->count = 0;
+}
+
 static void renew(struct dibs__store *base, struct dibs__batch *batch)
 {
     struct faulty_store *store = of(base);
@@ -388,6 +403,7 @@ static void renew(struct dibs__store *base, struct dibs__batch *batch)
     unsigned number = ++store->faults->batches;
     record(store->faults, store->faults->records, &store->faults->renewals, number, batch);
     dibs_status status = faults_use(&store->faults->renewal);
+    bool apart = store->faults->apart;
     pthread_mutex_unlock(&store->faults->mutex);
     if (status == DIBS_OK) {
         store->done = batch->done;
@@ -401,6 +417,8 @@ static void renew(struct dibs__store *base, struct dibs__batch *batch)
     for (size_t i = 0; i < batch->count; i++)
         batch->items[i].result = DIBS__UNANSWERED;
     refuse(&error, status);
+    if (apart)
+        refuse_apart(batch, status);
     answer(store, batch, false, &error);
 }
 

@@ -78,6 +78,29 @@ TEST_ON(the_reason_of_another_lease_is_not_told, stage *s)
     assert_status(DIBS_OK, dibs_unlock(s->rt, "b"));
 }
 
+/* A cluster has at most 128 nodes. */
+TEST_ON(each_lease_knows_its_reason_however_many_there_are, stage *s)
+{
+    const unsigned count = 128;
+    char name[32];
+
+    lock_many(s, count);
+    faults_set(&s->faults, &s->faults.apart, true);
+    faults_renewal(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
+    for (int i = 0; i < 15; i++)
+        stage_advance(s, MS(1000));
+    for (unsigned i = 0; i < count; i++) {
+        snprintf(name, sizeof name, "many-%u", i);
+        recorded_event risk = events_await(&s->events, DIBS_EVENT_AT_RISK, name);
+        assert_non_null(strstr(risk.detail, name));
+    }
+    faults_renewal(&s->faults, DIBS_OK, 0);
+    for (unsigned i = 0; i < count; i++) {
+        snprintf(name, sizeof name, "many-%u", i);
+        assert_status(DIBS_OK, dibs_unlock(s->rt, name));
+    }
+}
+
 TEST_ON(a_lease_that_the_store_says_is_gone_is_lost_at_once, stage *s)
 {
     lock_many(s, 3);
