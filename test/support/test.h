@@ -53,21 +53,24 @@
 #define assert_status(expected, call) test_check_status((expected), (call), #call, __FILE__, __LINE__)
 
 /* Like assert_true, with a sentence for the log. */
-#define assert_that(condition, ...)                                                                                    \
+#define assert_that(condition, ...) TEST_THAT(condition, #condition, __VA_ARGS__)
+
+/* Waits until the condition holds, at most LIMIT_MS. */
+#define await_that(condition) TEST_THAT(within(LIMIT_MS, condition), #condition, "it never becomes so")
+
+/* The same, with a sentence for the log. */
+#define await_or_say(condition, ...) TEST_THAT(within(LIMIT_MS, condition), #condition, __VA_ARGS__)
+
+/* text: the condition as it was written, before the macros in it are expanded. */
+#define TEST_THAT(condition, text, ...)                                                                                \
     do {                                                                                                               \
         if (!(condition)) {                                                                                            \
-            print_error("%s: ", #condition);                                                                           \
+            print_error("%s: ", text);                                                                                 \
             print_error(__VA_ARGS__);                                                                                  \
             print_error("\n");                                                                                         \
             _fail(__FILE__, __LINE__);                                                                                 \
         }                                                                                                              \
     } while (0)
-
-/* Waits until the condition holds, at most LIMIT_MS. */
-#define await_that(condition) await_or_say(condition, "it never becomes so")
-
-/* The same, with a sentence for the log. */
-#define await_or_say(condition, ...) assert_that(within(LIMIT_MS, condition), __VA_ARGS__)
 
 /*
  * A test program is a file of tests, which run in the order of the file, and one line behind the last:
