@@ -36,8 +36,10 @@ struct dibs__renewals {
     struct dibs__renewal_config config; /* read-only */
     struct dibs__mutex mutex;
     struct dibs__due due DIBS__GUARDED_BY(dibs__renewals_mutex); /* the leases that are kept alive, with a reference */
-    /* Why renewals failed: the last different texts, from place 1 on, or NULL. A lease remembers the place, because
-     * each node of a cluster has reasons of its own. */
+    /*
+     * Why renewals failed: the last different texts, from place 1 on, or NULL. A lease remembers the place, because
+     * each node of a cluster has reasons of its own.
+     */
     char *failures[FAILURES + 1] DIBS__GUARDED_BY(dibs__renewals_mutex);
     uint8_t newest_failure DIBS__GUARDED_BY(dibs__renewals_mutex);
     enum watching watching DIBS__GUARDED_BY(dibs__renewals_mutex);
