@@ -65,7 +65,9 @@ static uint8_t note_failure(struct dibs__renewals *r, const char *detail) DIBS__
 /* "": there is no reason, or it is not known. */
 static const char *failure_text(const struct dibs__renewals *r, uint8_t number) DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    return number > 0 ? r->failures[number] : "";
+    const char *text = r->failures[number];
+
+    return text ? text : "";
 }
 
 /*
