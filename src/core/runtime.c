@@ -9,6 +9,8 @@
  * Once that is so for a counter, it stays so, except that calls which come too late add themselves for a moment. So
  * the counters may be looked at one after the other. A visit that a call keeps (dibs__visit_keep) is counted in the
  * first counter before the call leaves its own; so the first counter is looked at last, and no such visit is missed.
+ * In a forked child a visitor that finds no core, while another makes one, sleeps on `core_made` until
+ *     the runtime's core is there, or `making` is false: the other has failed.
  * The last thread that leaves touches nothing of the core, which may be freed by then: the handle is never freed, and
  * `all_gone` belongs to no runtime.
  */
