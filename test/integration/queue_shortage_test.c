@@ -151,6 +151,18 @@ TEST(a_waiter_that_loses_the_right_to_pexpire_keeps_its_place)
     clear_scene(&c);
 }
 
+/* Asks as a waiter that saw at another server who has the lock: if it is free, it is left to that owner. */
+static void ask_and_leave(server *s, const char *token, const char *channel)
+{
+    redisReply *reply = server_command(s, "EVAL %s 3 " KEYS " %s 1 " LEASE " %s 0 9007199254740000",
+                                       dibs__scripts[DIBS__SCRIPT_acquire].text, token, channel);
+
+    assert_int_equal(read_answer(reply).code, 0);
+    assert_int_equal(read_answer(reply).number, -2);
+    freeReplyObject(reply);
+    assert_false(server_has(s, "lock:x"));
+}
+
 /*
  * The asker knows from another server that the lock is held, and this server may not know: the holder must have time to
  * restore the lock.
@@ -162,16 +174,64 @@ TEST(an_ask_that_leaves_the_lock_to_its_owner_only_enters)
         if (!others)
             server_do(c.s, "DEL " KEYS);
         server_do(c.s, "DEL lock:x");
-        redisReply *reply = server_command(c.s, "EVAL %s 3 " KEYS " dibs:c 1 " LEASE " dibs:2 0 9007199254740000",
-                                           dibs__scripts[DIBS__SCRIPT_acquire].text);
-        assert_int_equal(read_answer(reply).code, 0);
-        freeReplyObject(reply);
-        assert_false(server_has(c.s, "lock:x"));
+        ask_and_leave(c.s, "dibs:c", "dibs:2");
         assert_false(wait_event_heard_anything(c.a));
         assert_int_equal(queue_size(c.s, "x"), others ? 3 : 1);
         assert_string_equal(queue_at(c.s, "x", others ? 2 : 0).token, "dibs:c");
         clear_scene(&c);
     }
+}
+
+/*
+ * Nor does it come to have the lock by the ask or the retraction of somebody else, who leaves the lock to that owner,
+ * too. The waiter gets a hint, and its next ask decides. What the owner restored and released here is granted.
+ */
+TEST(a_waiter_that_leaves_the_lock_to_its_owner_is_not_granted_it_by_others)
+{
+    scene c = set_scene(state);
+
+    server_do(c.s, "DEL " KEYS);
+    ask_and_leave(c.s, "dibs:a", "dibs:1");
+    assert_int_equal(release(c.s, "dibs:c"), 0);
+    expect_told(c.a, "1", 0, "dibs:a");
+    assert_int_equal(ask(c.s, "dibs:b", "1", "dibs:2").number, -2);
+    assert_int_equal(queue_size(c.s, "x"), 2);
+    assert_false(server_has(c.s, "lock:x"));
+    server_do(c.s, "SET lock:x dibs:owner");
+    assert_int_equal(release(c.s, "dibs:owner"), 1);
+    expect_owner(c.s, "dibs:a");
+    expect_told(c.a, "1", fence(c.s), "dibs:a");
+    assert_int_equal(release(c.s, "dibs:a"), 1);
+    expect_owner(c.s, "dibs:b");
+    queue_assert_gone(c.s, "x");
+    clear_scene(&c);
+}
+
+/* Whoever is the first to know that the owner does not come has the lock; so has a waiter behind one that has died. */
+TEST(a_lock_that_is_left_to_its_owner_goes_to_the_first_that_asks_for_it)
+{
+    for (int dead = 0; dead < 2; dead++) {
+        scene c = set_scene(state);
+        server_do(c.s, "DEL " KEYS);
+        ask_and_leave(c.s, "dibs:a", dead ? "dibs:nobody" : "dibs:1");
+        assert_int_equal(ask(c.s, "dibs:b", "1", "dibs:2").code, dead);
+        if (!dead)
+            assert_int_equal(ask(c.s, "dibs:a", "2", "dibs:1").code, 1);
+        expect_owner(c.s, dead ? "dibs:b" : "dibs:a");
+        clear_scene(&c);
+    }
+}
+
+/* A forced unlock is for somebody who knows. */
+TEST(a_forced_unlock_grants_a_lock_that_is_left_to_its_owner)
+{
+    scene c = set_scene(state);
+
+    server_do(c.s, "DEL " KEYS);
+    ask_and_leave(c.s, "dibs:a", "dibs:1");
+    assert_int_equal(force(c.s, NULL), 1);
+    expect_owner(c.s, "dibs:a");
+    clear_scene(&c);
 }
 
 TESTS(fixture_setup, fixture_teardown)

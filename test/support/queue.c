@@ -36,7 +36,7 @@ static bool read_entry(server *s, const char *name, long long order, queue_entry
 
     if (!server_string(s, text, sizeof text, "HGET dibs:queue:{lock:%s} %lld", name, order))
         return false;
-    int fields = sscanf(text, "%llu %lld %lld %d %n", &out->number, &out->lease_ms, &out->seen, &size, &at);
+    int fields = sscanf(text, "%llu %lld %lld %d%*[ ?!]%n", &out->number, &out->lease_ms, &out->seen, &size, &at);
     assert_that(fields == 4 && at > 0 && (size_t)(at + size) <= strlen(text), "the entry says: %s", text);
     snprintf(out->channel, sizeof out->channel, "%.*s", size, text + at);
     snprintf(out->token, sizeof out->token, "%s", text + at + size);

@@ -52,6 +52,7 @@ if ends_all and target then
   -- @insert fence
   owner = false
 end
+released = 1
 -- @insert serve
 -- @insert settle
 return unfinished and 2 or 1

@@ -59,7 +59,8 @@ else
   end
 end
 for _, place in ipairs(places) do
-  local seen, size, rest = string.match(call('HGET', Q, string.format('%.0f', place)) or '', '^%d+ %d+ (%d+) (%d+)[ ?](.*)$')
+  local entry = call('HGET', Q, string.format('%.0f', place)) or ''
+  local seen, size, rest = string.match(entry, '^%d+ %d+ (%d+) (%d+)[ ?!](.*)$')
   if seen and #entries < 2 * ARGV[1] then
     entries[#entries + 1], entries[#entries + 2] = string.sub(rest, size + 1), now - seen
   end

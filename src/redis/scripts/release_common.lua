@@ -9,7 +9,7 @@
 if type(owner) == 'table' and not string.find(owner.err, 'WRONGTYPE', 1, true) then
   return owner
 end
-local released = owner == leaving and 1 or owner and -1 or 0
+released = owner == leaving and 1 or owner and -1 or 0
 if released == -1 and count > 0 and type(owner) == 'string' and string.find(owner, '^dibs:.*~%d+$') then
   -- This is allowed when memory is out, and so is what follows (rule 4).
   redis.pcall('ZREM', 'dibs:share' .. string.sub(F, 11), '')

@@ -5,8 +5,8 @@
 -- taken out, and so is one without a subscriber that would be granted K now (rules 3 and 9). One that must wait anyway
 -- keeps its place: its connection may have broken a moment ago.
 -- Afterwards `owner` is the new owner, dibs:shared if K is shared, or false: nobody was granted K, perhaps because the
--- account may not publish or set a key: then nobody is told either, and the waiter asks again. Also sets `fence_text`, `my_fence` and `granted_ms`, and counts the subscribers of
--- `channel` on the way.
+-- account may not publish or set a key: then nobody is told either, and the waiter asks again. Also sets `fence_text`,
+-- `my_fence` and `granted_ms`, and counts the subscribers of `channel` on the way.
 -- `leaving` is the token that is being released, or nil. A server that was brought back to an earlier state may know
 -- the token both as a waiter and, since its lease was restored, as the owner (rule 5). In the same way, it may know a
 -- sharer of K as a waiter, too: the sharer is taken out of Q and not told, because it would give back the lock that it
@@ -16,9 +16,12 @@
 -- waiter wants to share K with any number, all waiters that want the same are told, up to one that wants K alone. They
 -- keep their places: otherwise the one that wants K alone would come before them as soon as the first of them shares
 -- K.
+-- A waiter that leaves a free K to its former owner is granted it only where K was just taken from its holder.
+-- Otherwise it keeps its place, and nobody is granted K past it; it gets a hint, and its next ask decides.
 -- The entry is taken out before K is set: after a first write that is allowed when memory is out, SET is not refused
--- (rule 4). For the same reason a ZREM that finds nothing comes before the first sharer is let in. The push goes to the waiter's `inbox`, the channel on which it listens: number of the ask, fence, length
--- of the token, then token and K. An inbox that ends in } is the sharded channel of a slot (rule 38). NUMSUB still
+-- (rule 4). For the same reason a ZREM that finds nothing comes before the first sharer is let in. The push
+-- goes to the waiter's `inbox`, the channel on which it listens: number of the ask, fence, length of the token, then
+-- token and K. An inbox that ends in } is the sharded channel of a slot (rule 38). NUMSUB still
 -- comes first, so that others pay nothing for that. A waiter that is passed over because nobody listens here may
 -- listen at another server, from which the slot is moving: it is told by a hint on its runtime's own channel, which
 -- all servers of a cluster pass on.
@@ -32,7 +35,7 @@ owner = owner == 'dibs:shared' and owner
 while count > 0 and not is_served and budget > 0 do
   budget = budget - 1
   local waiter, has_no_listener = call('HGET', Q, first) or '', false
-  local number, lease, seen, size, kind, at = string.match(waiter, '^(%d+) (%d+) (%d+) (%d+)([ ?])()')
+  local number, lease, seen, size, kind, at = string.match(waiter, '^(%d+) (%d+) (%d+) (%d+)([ ?!])()')
   if number then
     local inbox, token = string.sub(waiter, at, at + size - 1), string.sub(waiter, at + size)
     local publish, at_most = 'PUBLISH', string.find(token, '~', 1, true)
@@ -52,6 +55,13 @@ while count > 0 and not is_served and budget > 0 do
         is_served, publish = (redis.pcall('PUBSUB', 'SHARDNUMSUB', inbox)[2] or 0) > 0, 'SPUBLISH'
       end
       has_no_listener = not is_served
+    end
+    if is_served and kind == '!' and token ~= me and not owner and released ~= 1 then
+      is_left = true
+      if not me then
+        redis.pcall(publish, inbox, number .. ' 0 ' .. #token .. ' ' .. token .. K)
+      end
+      break
     end
     local is_hint = kind == '?' and token ~= me
     if is_served and (is_hint and me or must_wait) then
