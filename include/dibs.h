@@ -367,8 +367,9 @@ DIBS_API_CHECKED dibs_status dibs_open(dibs_runtime **out, const dibs_config *co
 
 /*
  * From now on, waiting and later acquires return DIBS_CLOSED. dibs_unlock and dibs_check
- * still work, and leases are still renewed; leases that are only kept are given back, and none
- * is kept any more. Does not block. NULL does nothing.
+ * still work, and so do the calls that only ask the store, as dibs_query, or end a hold there,
+ * as dibs_force_unlock. Leases are still renewed; leases that are only kept are given back, and
+ * none is kept any more. Does not block. NULL does nothing.
  */
 DIBS_API void dibs_shutdown(dibs_runtime *rt);
 

@@ -89,7 +89,7 @@ static void say_unconfirmed(void)
     if (run_plan.min_replicas > 0)
         snprintf(replicas, sizeof replicas, "%d %s%s", run_plan.min_replicas,
                  run_plan.min_replicas == 1 ? "replica" : "replicas", run_plan.durable ? " and " : "");
-    cli_warn("%s: waits until %s%s confirm%s the lock, which nobody else holds", run_plan.shown, replicas,
+    cli_warn("%s: waits until %s%s confirm%s the lock", run_plan.shown, replicas,
              run_plan.durable ? "the server's disk" : "", run_plan.min_replicas + run_plan.durable == 1 ? "s" : "");
 }
 
