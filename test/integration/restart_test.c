@@ -4,6 +4,7 @@
 #include "redis/scripts.h"
 #include "support/agent.h"
 #include "support/fixture.h"
+#include "support/queue.h"
 #include "support/restart.h"
 #include "support/script_server.h"
 
@@ -164,6 +165,18 @@ TEST_ON(an_extension_restores_a_lock_too, fixture *f)
 
 /* ----------------------------------------------------------------- waiters */
 
+/* A third process takes back an ask, which serves the queue: the waiter looks at once, and does not take the lock. */
+static void retract_another(server *s)
+{
+    unsigned long long before = queue_at(s, "x", 0).number;
+
+    assert_int_equal(server_integer(s, "EVAL %s 3 lock:x dibs:fence:{lock:x} dibs:queue:{lock:x} dibs:another",
+                                    dibs__scripts[DIBS__SCRIPT_release].text),
+                     0);
+    await_that(queue_at(s, "x", 0).number > before);
+    assert_false(server_has(s, "lock:x"));
+}
+
 /* The holder is slower than the waiter, which alone talks to the server meanwhile. */
 TEST_ON(a_waiter_leaves_a_forgotten_lock_to_its_holder, fixture *f)
 {
@@ -180,6 +193,7 @@ TEST_ON(a_waiter_leaves_a_forgotten_lock_to_its_holder, fixture *f)
     restart(f->server);
     await_waiters(f->rt, "x", 1);
     assert_false(server_has(f->server, "lock:x"));
+    retract_another(f->server);
     process_resume(holder);
     server_await_value(f->server, "lock:x", token);
     assert_status(DIBS_OK, agent_check(holder, "x"));
