@@ -51,7 +51,6 @@ else
   if (not owner or owner == 'dibs:shared') and not leave and count > 0 then
     local me = asker
     -- @insert serve
-    leave = is_left
   end
   if owner == asker or my_fence then
     reply = tonumber(my_fence or fence_text)

@@ -20,7 +20,7 @@ if is_new then
 end
 local result = redis.pcall('HSET', Q, '', first .. ' ' .. last .. ' ' .. count .. ' ' .. lives_until, asker,
   place .. ' ' .. number, place, number .. ' ' .. lease .. ' ' .. now_text .. ' ' .. #channel ..
-  (leave and mark == ' ' and '!' or mark) .. channel .. asker)
+  (leave and not owner and mark == ' ' and '!' or mark) .. channel .. asker)
 is_changed = false
 if type(result) == 'table' then
   failed = result

@@ -4,8 +4,8 @@
 --            (s of the server's clock)
 --   PLACE -> "NUMBER LEASE SEEN SIZE CHANNELTOKEN": number of the token's last ask, lease in ms, server's time of that
 --            ask in us, length of the channel, then channel and token without anything between. A ? instead of the
---            blank after SIZE: the entry wants no grant, only a hint when K may be free (rule 36). A !: its last ask left a free
---            K to its former owner, or to one whom a waiter before it knows (rule 13)
+--            blank after SIZE: the entry wants no grant, only a hint when K may be free (rule 36). A !: its last
+--            ask left a free K to its former owner (rule 13)
 --   TOKEN -> "PLACE NUMBER"
 --
 -- These scripts are one long run of statements, put together from inserted parts, with hardly a function in it: in a
@@ -30,5 +30,5 @@ end
 -- the error if a write was refused. unfinished: K is free though live waiters may be left (serve.lua). head_limit: how
 -- many may share K, as the live first waiter says, which waits for a hint while somebody is asking; nil: it wants K
 -- alone, or there is none. quiet: nobody is told that K may be free (rule 42). released: 1 where K was taken from its
--- holder here; see release_common.lua. is_left: the first waiter leaves the free K to its former owner (serve.lua).
-local fence_text, my_fence, granted_ms, listeners, failed, unfinished, head_limit, quiet, released, is_left
+-- holder here; see release_common.lua.
+local fence_text, my_fence, granted_ms, listeners, failed, unfinished, head_limit, quiet, released

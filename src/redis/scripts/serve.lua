@@ -16,8 +16,9 @@
 -- waiter wants to share K with any number, all waiters that want the same are told, up to one that wants K alone. They
 -- keep their places: otherwise the one that wants K alone would come before them as soon as the first of them shares
 -- K.
--- A waiter that leaves a free K to its former owner is granted it only where K was just taken from its holder.
--- Otherwise it keeps its place, and nobody is granted K past it; it gets a hint, and its next ask decides.
+-- A waiter that leaves a free K to its former owner is not granted it by a release that found nobody holding K: it gets
+-- a hint, keeps its place, and its next ask decides (rule 13). If somebody is asking, K is given away, so the waiter
+-- that came first is granted it: it may be the owner itself that asks again.
 -- The entry is taken out before K is set: after a first write that is allowed when memory is out, SET is not refused
 -- (rule 4). For the same reason a ZREM that finds nothing comes before the first sharer is let in. The push
 -- goes to the waiter's `inbox`, the channel on which it listens: number of the ask, fence, length of the token, then
@@ -56,11 +57,8 @@ while count > 0 and not is_served and budget > 0 do
       end
       has_no_listener = not is_served
     end
-    if is_served and kind == '!' and token ~= me and not owner and released ~= 1 then
-      is_left = true
-      if not me then
-        redis.pcall(publish, inbox, number .. ' 0 ' .. #token .. ' ' .. token .. K)
-      end
+    if is_served and kind == '!' and not me and not owner and released ~= 1 then
+      redis.pcall(publish, inbox, number .. ' 0 ' .. #token .. ' ' .. token .. K)
       break
     end
     local is_hint = kind == '?' and token ~= me
