@@ -52,6 +52,7 @@ if ends_all and target then
   -- @insert fence
   owner = false
 end
+-- Whoever forces a lock open wants it served, also to a waiter that leaves it to a former owner (serve.lua).
 released = 1
 -- @insert serve
 -- @insert settle

@@ -20,10 +20,10 @@
 -- a hint, keeps its place, and its next ask decides (rule 13). If somebody is asking, K is given away, so the waiter
 -- that came first is granted it: it may be the owner itself that asks again.
 -- The entry is taken out before K is set: after a first write that is allowed when memory is out, SET is not refused
--- (rule 4). For the same reason a ZREM that finds nothing comes before the first sharer is let in. The push
--- goes to the waiter's `inbox`, the channel on which it listens: number of the ask, fence, length of the token, then
--- token and K. An inbox that ends in } is the sharded channel of a slot (rule 38). NUMSUB still
--- comes first, so that others pay nothing for that. A waiter that is passed over because nobody listens here may
+-- (rule 4). For the same reason a ZREM that finds nothing comes before the first sharer is let in.
+-- The push goes to the waiter's `inbox`, the channel on which it listens: number of the ask, fence, length of the
+-- token, then token and K. An inbox that ends in } is the sharded channel of a slot (rule 38). NUMSUB still comes
+-- first, so that others pay nothing for that. A waiter that is passed over because nobody listens here may
 -- listen at another server, from which the slot is moving: it is told by a hint on its runtime's own channel, which
 -- all servers of a cluster pass on.
 
