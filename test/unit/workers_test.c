@@ -18,7 +18,7 @@ struct work {
     atomic_bool stuck;                    /* finish waits until this is false */
     atomic_bool awaits;                   /* await waits while this is true */
     atomic_uint awaited, watched, finishing;
-    atomic_uint began, finished, ended;
+    atomic_uint began, rested, finished, ended;
     struct moved_clock *clock; /* await moves it on until its time is over; NULL: it does not */
     atomic_uint *order;        /* counts the requests of all */
     unsigned place;            /* which of them the last one of this job was */
@@ -34,8 +34,10 @@ static enum dibs__job_next begin(struct dibs__job *job)
     struct work *w = of(job);
 
     atomic_fetch_add(&w->began, 1);
-    if (w->patience > 0 && dibs__workers_line_up(w->workers, job, w->patience))
+    if (w->patience > 0 && dibs__workers_line_up(w->workers, job, w->patience)) {
+        atomic_fetch_add(&w->rested, 1);
         return DIBS__JOB_RESTS;
+    }
     if (w->order)
         w->place = atomic_fetch_add(w->order, 1);
     return w->begins;
@@ -122,6 +124,22 @@ static int teardown(void **state)
     dibs__workers_stop(*state);
     dibs__workers_free(*state);
     return 0;
+}
+
+/* Workers by a clock that the test moves. */
+static void setup_moved_clock(void **state, struct moved_clock *clock)
+{
+    teardown(state);
+    moved_clock_init(clock);
+    *state = dibs__workers_new(&clock->clock, &store);
+    assert_non_null(*state);
+}
+
+static void teardown_moved_clock(void **state, struct moved_clock *clock)
+{
+    teardown(state);
+    moved_clock_destroy(clock);
+    setup(state);
 }
 
 TEST(a_job_rests_until_it_is_posted)
@@ -491,22 +509,29 @@ TEST(nobody_rests_in_the_line_for_longer_than_it_is_patient)
     expect_ended(&w[0]);
 }
 
+/* Its patience ends only once all of them rest in it. */
 TEST(the_line_keeps_its_order_when_its_patience_ends)
 {
     enum { JOBS = 12 };
+    static struct moved_clock clock;
     static struct work w[JOBS];
     atomic_uint order;
 
-    setup_line(w, JOBS, *state, 50 * INT64_C(1000000), &order);
+    setup_moved_clock(state, &clock);
+    setup_line(w, JOBS, *state, MS(50), &order);
     w[0].answered = false;
     atomic_store(&w[0].stuck, true);
     go_on(w, JOBS);
+    for (unsigned i = 1; i < JOBS; i++)
+        await_that(atomic_load(&w[i].rested) > 0);
+    moved_clock_advance(&clock, MS(50) + JOBS);
     for (unsigned i = 1; i < JOBS; i++)
         expect_ended(&w[i]);
     atomic_store(&w[0].stuck, false);
     expect_ended(&w[0]);
     for (unsigned i = 1; i < JOBS; i++)
         assert_int_equal(w[i].place, i);
+    teardown_moved_clock(state, &clock);
 }
 
 TEST(who_rests_in_the_line_is_woken_with_the_driver)
@@ -581,14 +606,6 @@ TEST(jobs_that_were_begun_together_share_the_patience)
     assert_true(w[0].awaited_until > 0 && w[1].awaited_until <= w[0].awaited_until);
 }
 
-static void setup_moved_clock(void **state, struct moved_clock *clock)
-{
-    teardown(state);
-    moved_clock_init(clock);
-    *state = dibs__workers_new(&clock->clock, &store);
-    assert_non_null(*state);
-}
-
 /* Else each batch of many calls to a silent server would wait, and the last of them would end late. */
 TEST(after_a_reply_that_did_not_come_none_is_awaited_for_a_while)
 {
@@ -616,9 +633,7 @@ TEST(after_a_reply_that_did_not_come_none_is_awaited_for_a_while)
     moved_clock_advance(&clock, MS(1000));
     for (int i = 0; i < JOBS; i++)
         expect_ended(&w[i]);
-    teardown(state);
-    moved_clock_destroy(&clock);
-    setup(state);
+    teardown_moved_clock(state, &clock);
 }
 
 /* Else each of many calls whose time is over would hold up those behind it. */
