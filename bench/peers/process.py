@@ -15,6 +15,7 @@ import time
 
 WAIT_S = 15   # for one answer
 START_S = 60  # for the first
+PORT_TRIES = 5
 
 
 class Failed(Exception):
@@ -40,20 +41,29 @@ class Server:
         name = shutil.which(chosen or "redis-server") or shutil.which(chosen or "valkey-server")
         if not name:
             raise SystemExit(f"no {chosen}" if chosen else "neither redis-server nor valkey-server is installed")
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = str(probe.getsockname()[1])
+        for _ in range(PORT_TRIES):
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                port = str(probe.getsockname()[1])
+            self.url, self.socket = f"redis://127.0.0.1:{port}", socket.socket(socket.AF_UNIX)
+            if self.launch(name, port):
+                return
+        raise SystemExit(f"redis-server does not answer; see {self.folder}/log")
+
+    def launch(self, name, port):
+        """False: it does not start, perhaps because another program took the port first."""
         path = f"{self.folder}/redis.sock"
         self.process = subprocess.Popen(
             [name, "--bind", "127.0.0.1", "--port", port, "--unixsocket", path, "--dir", self.folder, "--save", "",
              "--appendonly", "no", "--logfile", f"{self.folder}/log"], preexec_fn=end_with_parent)
-        self.url = f"redis://127.0.0.1:{port}"
-        self.socket = socket.socket(socket.AF_UNIX)
         limit = time.monotonic() + 10
         while self.socket.connect_ex(path) != 0:
-            if time.monotonic() > limit or self.process.poll() is not None:
+            if self.process.poll() is not None:
+                return False
+            if time.monotonic() > limit:
                 raise SystemExit(f"redis-server does not answer; see {self.folder}/log")
             time.sleep(0.01)
+        return True
 
     def ask(self, command):
         """The reply, a string, as text."""
