@@ -146,10 +146,14 @@ static void start(int port)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof address;
+    sigset_t blocked;
 
     address.sin_port = htons((uint16_t)port);
     signal(SIGPIPE, SIG_IGN);
-    sigaction(SIGTERM, &(struct sigaction){.sa_handler = stop}, NULL); /* interrupts epoll_wait */
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGTERM);
+    sigprocmask(SIG_BLOCK, &blocked, NULL); /* only epoll_pwait lets it in, so none comes just before the wait */
+    sigaction(SIGTERM, &(struct sigaction){.sa_handler = stop}, NULL);
     expect(dibs_open(&rt, NULL) == DIBS_OK, "dibs_open");
     expect(dibs_queue_new(&queue) == DIBS_OK, "dibs_queue_new");
     epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -165,10 +169,12 @@ static void start(int port)
 int main(int argc, char **argv)
 {
     struct epoll_event event;
+    sigset_t none;
 
+    sigemptyset(&none);
     start(argc > 1 ? (int)strtol(argv[1], NULL, 10) : 0);
     while (!stopped) {
-        if (epoll_wait(epoll, &event, 1, -1) != 1) /* one at a time: what is served here may end a client */
+        if (epoll_pwait(epoll, &event, 1, -1, &none) != 1) /* one at a time: what is served here may end a client */
             continue;
         if (event.data.ptr == &listener)
             accept_client();

@@ -11,7 +11,7 @@
 #include "support/common/redis_process.h"
 #include "support/common/timing.h"
 
-enum { SYNC_LIMIT_MS = 10000, POLL_MS = 10 };
+enum { SYNC_LIMIT_MS = 10000, POLL_MS = 10, PORT_TRIES = 5 };
 
 static struct private_redis own[WAY_SERVERS_MOST], replicated[WAY_SERVERS_MOST];
 static redisContext *first; /* to the server of first_url */
@@ -94,22 +94,36 @@ static void name_address(struct race *race)
 static const char all_at_once[] = "tcp-backlog 1024";
 _Static_assert(RACERS_MOST < 1024, "racers find the backlog full");
 
+/*
+ * Starts the server as a replica of the server on the port `master`; 0: as a master. Another program may take a port
+ * first. The result is the server's own port; 0: it does not start.
+ */
+static int start_on_a_port(struct private_redis *server, int master)
+{
+    char config[128];
+
+    for (int i = 0; i < PORT_TRIES; i++) {
+        int port = free_port();
+        int length = snprintf(config, sizeof config, "bind 127.0.0.1\nport %d\nhz 100\nrepl-diskless-sync-delay 0\n%s",
+                              port, all_at_once);
+        if (master > 0)
+            snprintf(config + length, sizeof config - (size_t)length, "\nreplicaof 127.0.0.1 %d", master);
+        if (port > 0 && start(server, config))
+            return port;
+    }
+    return 0;
+}
+
 static bool start_replicated(struct race *race, unsigned replicas)
 {
-    char config[128], address[URL_SIZE];
-    int master = 0;
+    char address[URL_SIZE];
+    int master = start_on_a_port(&replicated[0], 0);
 
-    for (unsigned i = 0; i <= replicas; i++) {
-        int port = free_port(), length;
-        length = snprintf(config, sizeof config, "bind 127.0.0.1\nport %d\nhz 100\nrepl-diskless-sync-delay 0\n%s",
-                          port, all_at_once);
-        if (i > 0)
-            snprintf(config + length, sizeof config - (size_t)length, "\nreplicaof 127.0.0.1 %d", master);
-        else
-            master = port;
-        if (port < 0 || !start(&replicated[i], config))
+    if (master == 0)
+        return false;
+    for (unsigned i = 1; i <= replicas; i++)
+        if (start_on_a_port(&replicated[i], master) == 0)
             return false;
-    }
     name_address(race);
     if (!have_caught_up(&replicated[0], replicas))
         return false;
