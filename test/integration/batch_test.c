@@ -148,7 +148,7 @@ static bool outlives_a_burst(fixture *f)
     for (int64_t limit = now_ms() + LIMIT_MS; !as_few_are_left(f, keys) && now_ms() < limit; pause_ms(2))
         kept = kept && dibs_check(f->rt, "brief") == DIBS_OK; /* a lost lease stays lost */
     kept = dibs_unlock(f->rt, "brief") == DIBS_OK && kept;
-    assert_true(none_is_left(f));
+    await_that(none_is_left(f)); /* where "brief" has ended by itself, there may be one more than was counted */
     return kept;
 }
 
