@@ -212,6 +212,8 @@ TEST_ON(down_is_told_when_no_connection_is_left_and_up_when_one_is_back, fixture
         await_that(dibs_trylock(f->rt, "x") == DIBS_OK);
         expect_up_at_last(&f->events);
         assert_int_equal(events_count(&f->events, DIBS_EVENT_STORE_UP, NULL), i);
+        /* The scheduler's connection: one that is made when the others are ended brings an UP of its own. */
+        await_that(dibs_extend(f->rt, "x", LONG_LEASE_MS) == DIBS_OK);
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     }
     assert_non_null(strstr(events_await(&f->events, DIBS_EVENT_STORE_DOWN, NULL).detail, "clients"));
@@ -274,6 +276,18 @@ TEST_ON(a_server_that_leaves_queries_unanswered_is_down, fixture *f)
 
 /* ------------------------------------------ a connection that can't be replaced */
 
+/*
+ * The server has answered on all connections, but the scheduler may not have read that yet. It has once it reads an
+ * answer that came later.
+ */
+static void await_connections_in_use(fixture *f, script_server *net)
+{
+    await_that(script_server_has_answered(net));
+    assert_status(DIBS_OK, dibs_timedlock(f->rt, "later", LIMIT_MS));
+    await_that(dibs_extend(f->rt, "later", LONG_LEASE_MS) == DIBS_OK);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "later"));
+}
+
 /* Opens a runtime through a script server, with all its common connections. After that no new ones can be made. */
 static script_server *open_with_all(fixture *f)
 {
@@ -283,6 +297,7 @@ static script_server *open_with_all(fixture *f)
     f->config.outage_ms = LIMIT_MS;
     fixture_open_connected(f, LONG_LEASE_MS);
     await_that(all_are_connected(f));
+    await_connections_in_use(f, net);
     return net;
 }
 
@@ -322,7 +337,9 @@ TEST_ON(a_waiter_whose_connection_is_gone_keeps_its_place, fixture *f)
     server_do(f->server, "SET lock:wait by-hand PX %d", LONG_LEASE_MS);
     actor *waiter = actor_locking(f->rt, "wait", DIBS_WAIT_FOREVER);
     queue_await(f->server, "wait", 1);
-    queue_entry before = queue_await_ask(f->server, "wait", 1);
+    /* From its next ask on, the waiter is told of changes, and asks every ten seconds. */
+    assert_true(comes_to(f->rt, STAT(tracking), 1));
+    queue_entry before = queue_await_ask(f->server, "wait", queue_at(f->server, "wait", 0).number);
     actor_await_asleep(waiter); /* it has the answer to that ask: the connection takes no other answer with it */
     lose_the_next_answer(f, net, "lock:lost");
     assert_status(DIBS_UNAVAILABLE, dibs_trylock(f->rt, "lost")); /* the first channel, which the waiter uses too */
