@@ -137,8 +137,8 @@ TEST_ON(one_runtime_waits_at_all_nodes, struct scene *s)
     }
     for (size_t i = 0; i < 3; i++)
         begin_sharded(&all[i], s->c->nodes[i]);
-    for (size_t i = 3; i-- > 0;)
-        finish_by_push(&all[i]);
+    for (size_t i = 3; i-- > 0;) /* to begin to listen at one node has those at the others ask once more */
+        finish_by_push_at_last(&all[i], s->c->nodes[i]);
 }
 
 /*
