@@ -182,7 +182,7 @@ TEST(examine_warns_of_a_quorum_of_one)
 
 TEST_WITH(examine_reports_masters_that_fail, masters_setup_3, masters_teardown, masters *m)
 {
-    m->config.connect_timeout_ms = 500;
+    m->config.connect_timeout_ms = LIMIT_MS / 4; /* what is killed refuses at once */
     masters_open_connected(m, LONG_LEASE_MS);
     const findings *found = findings_of(m->rt);
     findings_expect(found, "quorum", OK, "All 3 masters can be reached");
@@ -247,7 +247,11 @@ TEST(examine_notices_one_server_under_two_names)
     dibs_runtime *rt;
 
     snprintf(by_name, sizeof by_name, "redis://localhost:%d", one->port);
-    assert_status(DIBS_INVALID, dibs_open(&rt, &(dibs_config){.urls = urls, .url_count = 3}));
+    /* For half of the command timeout, a new quorum waits for a master that has not answered. */
+    assert_status(DIBS_INVALID, dibs_open(&rt, &(dibs_config){.urls = urls,
+                                                              .url_count = 3,
+                                                              .connect_timeout_ms = LIMIT_MS,
+                                                              .command_timeout_ms = LIMIT_MS}));
     assert_string_equal(dibs_last_error(), "urls[0] and urls[2] are the same master");
     assert_false(master_knows(one) || master_knows(other)); /* else they would be masters of a quorum of two */
     urls[2] = test_server(server_start(NULL))->url;
