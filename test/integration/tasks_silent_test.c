@@ -245,6 +245,7 @@ TEST_ON(waits_that_end_together_leave_together, fixture *f)
     begin_lock(first, "a", FOREVER, &fair, q); /* when the subscription stands, all who wait ask once more */
     queue_await(f->server, "a", 1);
     queue_await_listening(f->server, queue_at(f->server, "a", 0).channel);
+    await_scheduler(f->rt); /* it has told who waits by now */
     uint64_t sent = stats_of(f->rt).store_commands;
     int64_t end = now_ms() + 2000;
     for (int i = 0; i < TASKS; i++) {

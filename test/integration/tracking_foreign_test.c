@@ -382,7 +382,7 @@ static struct late begin_late(fixture *f)
     actor_begin_lock(late.thread, f->rt, "x", DIBS_WAIT_FOREVER);
     script_server_await_fired(late.net, 0);
     assert_int_equal(stats_of(f->rt).tracking, 1);
-    pause_ms(300); /* nobody asks any more */
+    server_await_rest(f->server);
     return late;
 }
 

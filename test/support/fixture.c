@@ -63,18 +63,23 @@ void fixture_open(fixture *f, uint32_t lease_ms)
 }
 
 /* Where command_timeout_ms is short, a busy machine may need more than one try. */
-static bool is_used(const fixture *f)
+static bool does_its_work(dibs_runtime *rt)
 {
-    assert_status(DIBS_OK, dibs_timedlock(f->rt, "first", LIMIT_MS));
-    /* An extension goes over the scheduler's connection: when it is answered, that connection is open. */
-    await_that(dibs_extend(f->rt, "first", f->config.lease_ms) == DIBS_OK);
-    return dibs_unlock(f->rt, "first") == DIBS_OK;
+    assert_status(DIBS_OK, dibs_timedlock(rt, "first", LIMIT_MS));
+    /* The scheduler sends the extension, over its own connection, and takes the answer. */
+    await_that(dibs_extend(rt, "first", LONG_LEASE_MS) == DIBS_OK);
+    return dibs_unlock(rt, "first") == DIBS_OK;
+}
+
+void await_scheduler(dibs_runtime *rt)
+{
+    await_that(does_its_work(rt));
 }
 
 void fixture_open_connected(fixture *f, uint32_t lease_ms)
 {
     fixture_open(f, lease_ms);
-    await_that(is_used(f));
+    await_scheduler(f->rt);
 }
 
 dibs_runtime *open_url(const char *url, const dibs_config *config)

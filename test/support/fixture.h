@@ -54,6 +54,12 @@ void fixture_open(fixture *f, uint32_t lease_ms);
  */
 void fixture_open_connected(fixture *f, uint32_t lease_ms);
 
+/*
+ * Returns when the scheduler has ended what it was doing, and connected. So waiters have been told by then of a
+ * subscription that the server knew before: for that they ask once more.
+ */
+void await_scheduler(dibs_runtime *rt);
+
 /* Expects that a wait of that time ends because the store can't be reached. */
 void expect_unavailable(dibs_runtime *rt, const char *name, int64_t wait_ms);
 

@@ -414,6 +414,30 @@ void server_await_ask(server *s, long long before)
     await_or_say(server_asks(s) > before, "nobody asks the store");
 }
 
+#define RESTS_MS 1000
+
+struct rest {
+    server *server;
+    long long asks;
+    int64_t since;
+};
+
+static bool nobody_asks(struct rest *rest)
+{
+    long long asks = server_asks(rest->server);
+
+    if (asks != rest->asks)
+        *rest = (struct rest){rest->server, asks, now_ms()};
+    return now_ms() - rest->since >= RESTS_MS;
+}
+
+void server_await_rest(server *s)
+{
+    struct rest rest = {.server = s, .asks = -1};
+
+    await_or_say(nobody_asks(&rest), "clients go on asking");
+}
+
 /* ------------------------------------------------------------------ clean? */
 
 /* A key that no longer exists (-2) was not left behind. */

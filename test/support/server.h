@@ -93,6 +93,9 @@ long long server_asks(server *s);
 long long server_clients(server *s);
 void server_await_ask(server *s, long long before);
 
+/* Waits until no client has run a script for a second: many times as long as a waiter that polls rests between asks. */
+void server_await_rest(server *s);
+
 /*
  * Both fail the test where a key, in any database, has no expiry; the second also where any key is left that begins
  * with "lock:". A server that was killed passes.
