@@ -233,30 +233,52 @@ static void *take_turns(void *arg)
     return NULL;
 }
 
-/* Both kinds of channel stand in one queue at first. */
-TEST_ON(runtimes_that_contend_are_told_on_their_channels, fixture *f)
-{
-    enum { RUNTIMES = 3, THREADS = 2 };
-    dibs_runtime *rts[RUNTIMES];
-    pthread_t threads[RUNTIMES * THREADS];
-    long long sharded = server_calls(f->server, "spublish");
+enum { RUNTIMES = 3, THREADS = 2 };
 
-    for (int i = 0; i < RUNTIMES; i++)
-        rts[i] = open_runtime(f->server, LONG_LEASE_MS);
+static void contend(dibs_runtime *const *rts)
+{
+    pthread_t threads[RUNTIMES * THREADS];
+
     for (int i = 0; i < RUNTIMES * THREADS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, take_turns, rts[i % RUNTIMES]), 0);
     for (int i = 0; i < RUNTIMES * THREADS; i++)
         pthread_join(threads[i], NULL);
-    queue_assert_gone(f->server, "x");
-    sharded = server_calls(f->server, "spublish") - sharded;
+}
+
+static uint64_t granted_to_all(dibs_runtime *const *rts)
+{
     uint64_t granted = 0;
-    for (int i = 0; i < RUNTIMES; i++) {
+
+    for (int i = 0; i < RUNTIMES; i++)
         granted += stats_of(rts[i]).granted;
+    return granted;
+}
+
+/*
+ * Both kinds of channel stand in one queue at first. That may last for most of the turns if a scheduler is kept from
+ * subscribing: then there are more of them.
+ */
+TEST_ON(runtimes_that_contend_are_told_on_their_channels, fixture *f)
+{
+    dibs_runtime *rts[RUNTIMES];
+    long long before = server_calls(f->server, "spublish"), sharded;
+    const int64_t limit = now_ms() + LIMIT_MS;
+    bool most;
+
+    for (int i = 0; i < RUNTIMES; i++)
+        rts[i] = open_runtime(f->server, LONG_LEASE_MS);
+    do {
+        contend(rts);
+        queue_assert_gone(f->server, "x");
+        sharded = server_calls(f->server, "spublish") - before;
+        most = granted_to_all(rts) > RUNTIMES && sharded > (long long)granted_to_all(rts) / 2;
+    } while (!most && now_ms() < limit);
+    print_message("# %llu grants, %lld sharded\n", (unsigned long long)granted_to_all(rts), sharded);
+    assert_true(most);
+    for (int i = 0; i < RUNTIMES; i++) {
         assert_int_equal(stats_of(rts[i]).lost, 0);
         dibs_close(rts[i]);
     }
-    print_message("# %llu grants, %lld sharded\n", (unsigned long long)granted, sharded);
-    assert_true(granted > RUNTIMES && sharded > (long long)granted / 2);
 }
 
 /* -------------------------------------------------------------------- losses */
@@ -341,7 +363,7 @@ static void with_rights(fixture *f, const struct rights *rights)
         server_do(f->server, "ACL SETUSER u %s", at);
     snprintf(url, sizeof url, "redis://u:pw@127.0.0.1:%d", f->server->port);
     struct waiting w = waiter(f, url, "x");
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
         long long asks = server_asks(f->server);
         actor_begin_lock(w.actor, w.rt, "x", DIBS_WAIT_FOREVER);
@@ -351,8 +373,10 @@ static void with_rights(fixture *f, const struct rights *rights)
         await_channels(f->server, rights->sharded ? 1 : 0);
         uint64_t granted = stats_of(w.rt).granted;
         finish(&w);
-        if (rights->sharded || rights->pushed)
+        /* The first waiter asks once more when it has subscribed, perhaps at the release: then no push grants. */
+        if (i > 0 && (rights->sharded || rights->pushed))
             assert_int_equal(stats_of(w.rt).granted, granted + 1);
+        await_scheduler(w.rt);
     }
     dismiss(&w);
 }
