@@ -191,9 +191,13 @@ TEST_ON(the_ask_behind_a_release_uses_the_connection_of_the_later_asks, fixture 
         actor_await_asleep(waiter);
         traffic_of(f->server, monitor, "");
         assert_status(DIBS_LOST, actor_unlock(holder, f->rt, "x"));
-        have_it_asked_beside_another_call(f, other);
-        struct traffic traffic = traffic_of(f->server, monitor, "\" \"lock:x\"");
-        assert_true(traffic.commands > 1);
+        struct traffic traffic = {.commands = 0};
+        int64_t limit = now_ms() + LIMIT_MS;
+        while (traffic.commands <= 1) { /* what the runtime sends in the background may pass for an ask */
+            assert_true(now_ms() < limit);
+            have_it_asked_beside_another_call(f, other);
+            add_traffic(f->server, monitor, "\" \"lock:x\"", &traffic);
+        }
         assert_int_equal(traffic.connections, 1);
         server_do(f->server, "DEL lock:x");
         actor_gets(waiter, f->rt, "x");
@@ -211,7 +215,7 @@ TEST_ON(an_unlock_for_another_thread_is_one_command, fixture *f)
     actor *threads[2] = {actor_start(), actor_start()};
 
     f->config.handoff_ms = DIBS_NO_HANDOFF;
-    fixture_open(f, LONG_LEASE_MS);
+    fixture_open_connected(f, LONG_LEASE_MS); /* a connection that begins later would try a script */
     assert_status(DIBS_OK, actor_lock(threads[0], f->rt, "x", 0));
     for (int i = 0; i < 10; i++) {
         actor *holder = threads[i % 2];
