@@ -113,8 +113,7 @@ TEST_ON(a_loss_by_a_forced_unlock_is_noticed, fixture *f)
         int64_t since = now_ms();
         assert_status(DIBS_OK, dibs_force_unlock(other, "x", i == 0 ? NULL : owner.token));
         expect_told_of_loss(f, "x", since);
-        events_destroy(&f->events);
-        events_init(&f->events);
+        events_forget(&f->events);
         server_do(f->server, "FLUSHALL"); /* the fence was read too: this empties the table */
     }
 }
@@ -128,8 +127,7 @@ TEST_ON(a_loss_before_tracking_begins_is_noticed, fixture *f)
         server_do(f->server, "DEL lock:x");
         int64_t since = now_ms();
         expect_told_of_loss(f, "x", since);
-        events_destroy(&f->events);
-        events_init(&f->events);
+        events_forget(&f->events);
         assert_status(DIBS_OK, dibs_lock(f->rt, "beside"));
         await_tracked(f->server, f->rt, 1);
         assert_status(DIBS_OK, dibs_unlock(f->rt, "beside"));

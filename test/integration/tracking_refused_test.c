@@ -206,8 +206,7 @@ TEST_ON(a_tracking_right_granted_later_is_used, fixture *f)
     assert_that(comes_to(f->rt, STAT(tracking), 1), "it is not tried again");
     await_tracked(f->server, f->rt, 1);
     int64_t since = now_ms();
-    events_destroy(&f->events);
-    events_init(&f->events);
+    events_forget(&f->events);
     server_do(f->server, "DEL lock:x");
     expect_told_of_loss(f, "x", since);
 }
@@ -252,8 +251,7 @@ TEST_ON(old_servers_are_not_tracked, fixture *f)
         if (i % 3 == 0) {
             expect_renewals(f);
             expect_polling(f);
-            events_destroy(&f->events);
-            events_init(&f->events);
+            events_forget(&f->events);
         } else {
             assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
         }

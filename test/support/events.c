@@ -9,6 +9,13 @@ void events_init(events *e)
     pthread_mutex_init(&e->mutex, NULL);
 }
 
+void events_forget(events *e)
+{
+    pthread_mutex_lock(&e->mutex);
+    e->count = 0;
+    pthread_mutex_unlock(&e->mutex);
+}
+
 void events_destroy(events *e)
 {
     pthread_mutex_destroy(&e->mutex);

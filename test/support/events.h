@@ -24,6 +24,9 @@ typedef struct events {
 void events_init(events *e);
 void events_destroy(events *e);
 
+/* There are none so far. Others may come meanwhile. */
+void events_forget(events *e);
+
 /* A dibs_event_fn; arg is the events. */
 void events_record(const dibs_event *event, void *arg);
 
