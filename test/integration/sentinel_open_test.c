@@ -59,8 +59,8 @@ TEST(sentinels_that_are_down_or_hang_are_passed_over)
     snprintf(faults, sizeof faults, "127.0.0.1:%d can't be reached, 127.0.0.1:%d does not answer",
              shared->sentinels[0]->port, shared->sentinels[1]->port);
     int64_t before = now_ms();
-    expect_failure(DIBS_UNAVAILABLE, both, &(dibs_config){.connect_timeout_ms = 400}, faults);
-    assert_in_range(now_ms() - before, 0, 400 + SLACK_MS);
+    expect_failure(DIBS_UNAVAILABLE, both, NULL, faults); /* within a second */
+    assert_in_range(now_ms() - before, 0, 1000 + SLACK_MS);
     server_resume(shared->sentinels[1]);
     server_restart(shared->sentinels[0]);
 }
