@@ -276,18 +276,6 @@ TEST_ON(a_server_that_leaves_queries_unanswered_is_down, fixture *f)
 
 /* ------------------------------------------ a connection that can't be replaced */
 
-/*
- * The server has answered on all connections, but the scheduler may not have read that yet. It has once it reads an
- * answer that came later.
- */
-static void await_connections_in_use(fixture *f, script_server *net)
-{
-    await_that(script_server_has_answered(net));
-    assert_status(DIBS_OK, dibs_timedlock(f->rt, "later", LIMIT_MS));
-    await_that(dibs_extend(f->rt, "later", LONG_LEASE_MS) == DIBS_OK);
-    assert_status(DIBS_OK, dibs_unlock(f->rt, "later"));
-}
-
 /* Opens a runtime through a script server, with all its common connections. After that no new ones can be made. */
 static script_server *open_with_all(fixture *f)
 {
@@ -297,7 +285,8 @@ static script_server *open_with_all(fixture *f)
     f->config.outage_ms = LIMIT_MS;
     fixture_open_connected(f, LONG_LEASE_MS);
     await_that(all_are_connected(f));
-    await_connections_in_use(f, net);
+    await_that(script_server_has_answered(net));
+    await_scheduler(f->rt); /* it has read those answers */
     return net;
 }
 
