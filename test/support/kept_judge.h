@@ -1,6 +1,7 @@
 /*
  * What the processes of integration/kept_holds_test share: a file that each of them maps. A holder writes its number
- * at the place of the name. If the number has changed when the holder leaves, there were two holders.
+ * at the place of the name, and adds KEPT_GOOD if its lease is good then. If another has done both when the holder
+ * leaves, and its own lease is still good, there were two holders.
  */
 #ifndef DIBS_TEST_KEPT_JUDGE_H
 #define DIBS_TEST_KEPT_JUDGE_H
@@ -10,8 +11,10 @@
 
 enum { KEPT_PROCESSES = 4, KEPT_THREADS = 3, KEPT_OWN = 64, KEPT_NAMES = KEPT_PROCESSES * KEPT_OWN };
 
+#define KEPT_GOOD (UINT64_C(1) << 63)
+
 typedef struct kept_place {
-    _Atomic uint64_t inside; /* the last holder that came; 0: it has left */
+    _Atomic uint64_t inside; /* the last holder that came; 0: none has */
     _Atomic uint64_t fence;  /* the largest fence of a holder */
 } kept_place;
 

@@ -99,21 +99,25 @@ static void judge_fence(unsigned name, uint64_t fence)
 
 /*
  * Whether the lease is good is asked after what looks wrong was seen: a holder that was stopped for longer than its
- * lease has lost it.
+ * lease has lost it. If it was stopped before it came in, it is the one that comes in where another is: so it says that
+ * its lease is good after it has come in.
  */
 static void be_inside(struct thread *t, unsigned name, bool takes_time)
 {
     kept_place *place = &judge->places[name];
-    uint64_t me = t->number;
+    uint64_t me = t->number, last;
     dibs_hold hold;
 
     atomic_store(&place->inside, me);
+    if (dibs_check(rt, names[name]) == DIBS_OK)
+        atomic_compare_exchange_strong(&place->inside, &(uint64_t){me}, me | KEPT_GOOD);
     if (dibs_hold_of(rt, names[name], &hold) == DIBS_NOT_HELD)
         complain(&judge->odd, names[name], "dibs_hold_of");
     judge_fence(name, hold.fence);
     if (takes_time || draw(t) % SLOW_OF == 0)
         take_time(t);
-    if (!atomic_compare_exchange_strong(&place->inside, &me, 0) && dibs_check(rt, names[name]) == DIBS_OK)
+    last = atomic_load(&place->inside);
+    if ((last & KEPT_GOOD) && last != (me | KEPT_GOOD) && dibs_check(rt, names[name]) == DIBS_OK)
         complain(&judge->together, names[name], "somebody else came in");
 }
 
