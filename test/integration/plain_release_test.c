@@ -203,23 +203,31 @@ TEST_ON(a_command_that_is_refused_is_not_sent_again, fixture *f)
 
 /* ------------------------------------------------------ broken connections */
 
-/* Whatever became of the commands, the lock is free, and that is no loss. */
-static void cut_once(rig *r, script_rule cut)
+/* False: on a busy machine the time of the release was over before it was sent. */
+static bool is_cut(rig *r, const script_rule *cut)
 {
     unsigned fired = script_server_fired(r->net);
 
     assert_status(DIBS_OK, dibs_timedlock(r->rt, "x", LIMIT_MS));
-    set_rules(r, &cut);
+    set_rules(r, cut);
     dibs_status status = dibs_unlock(r->rt, "x");
-    assert_true(script_server_fired(r->net) > fired);
     set_rules(r, NULL);
+    bool so = script_server_fired(r->net) > fired;
     script_server_release(r->net);
     assert_true(status == DIBS_OK || status == DIBS_UNAVAILABLE);
     await_nobody(r->f->rt, "x");
     assert_int_equal(stats_of(r->rt).lost, 0);
+    return so;
 }
 
-static const char *const commands[] = {DELIFEQ, "\r\nEXISTS\r\n"};
+/* Whatever became of the commands, the lock is free, and that is no loss. */
+static void cut_once(rig *r, script_rule cut)
+{
+    await_that(is_cut(r, &cut));
+}
+
+/* The second is of the queue: where the test stands still, the library also looks whether the lock itself exists. */
+static const char *const commands[] = {DELIFEQ, "\r\nEXISTS\r\n$19\r\ndibs:queue:{lock:x}\r\n"};
 
 TEST(cut_at_any_byte)
 {
