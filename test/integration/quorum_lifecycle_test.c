@@ -160,8 +160,12 @@ TEST_ON_THREE_AND_FIVE(a_fixed_lease_is_confirmed_after_a_restart, masters *m)
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
 }
 
+/* A forced unlock goes from master to master, and each has its share of the time: it outlasts a stop of the process. */
+#define FORCE_TIMEOUT_MS 3000
+
 TEST_ON_THREE_AND_FIVE(a_forced_unlock_takes_the_lock_on_all_masters, masters *m)
 {
+    m->config.command_timeout_ms = FORCE_TIMEOUT_MS;
     masters_open_connected(m, SAFE_LEASE_MS);
     masters_lock_at_all(m, "a");
     assert_status(DIBS_NOT_HELD, dibs_force_unlock(m->rt, "a", "another"));
@@ -212,6 +216,7 @@ static void force_beside_a_minority(masters *m, const char *acquires, const char
 /* The key may be the vote of a thread that is just acquiring the lock. */
 TEST_ON_THREE_AND_FIVE(a_forced_unlock_without_a_token_leaves_a_minority_alone, masters *m)
 {
+    m->config.command_timeout_ms = FORCE_TIMEOUT_MS;
     masters_open_connected(m, LONG_LEASE_MS);
     force_beside_a_minority(m, "dibs:acquires", "dibs:holds");
     force_beside_a_minority(m, "dibs:acquires~0", "dibs:holds~0"); /* shared */
@@ -228,6 +233,7 @@ TEST_ON_THREE_AND_FIVE(a_forced_unlock_without_a_token_ends_the_majoritys_owner,
 {
     static const char *const values[] = {"by-hand", "a\\x01b", "\x01\xff"};
 
+    m->config.command_timeout_ms = FORCE_TIMEOUT_MS;
     masters_open_connected(m, LONG_LEASE_MS);
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
         char script[128];
