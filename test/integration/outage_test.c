@@ -224,10 +224,7 @@ TEST_ON(a_script_that_no_command_brings_is_not_sent_without_end, fixture *f)
     server_do(f->server, "ACL SETUSER u reset on >pw ~* &* +@all -eval");
     dibs_config config = {.lease_ms = 300};
     assert_status(DIBS_OK, open_status(url, &config, &rt));
-    /* The scheduler's connection has loaded its scripts, too. The lease is long, so that it outlasts the call. */
-    assert_status(DIBS_OK, dibs_lock_with(rt, "long", LIMIT_MS, &(dibs_lock_options){.lease_ms = LONG_LEASE_MS}));
-    assert_status(DIBS_OK, dibs_extend(rt, "long", LONG_LEASE_MS));
-    assert_status(DIBS_OK, dibs_unlock(rt, "long"));
+    await_scheduler(rt); /* its connection has loaded the scripts, too */
     assert_status(DIBS_OK, dibs_lock(rt, "x"));
     assert_status(DIBS_OK, dibs_lock(rt, "y"));
     server_do(f->server, "ACL SETUSER u -script");

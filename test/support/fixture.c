@@ -65,7 +65,9 @@ void fixture_open(fixture *f, uint32_t lease_ms)
 /* Where command_timeout_ms is short, a busy machine may need more than one try. */
 static bool does_its_work(dibs_runtime *rt)
 {
-    assert_status(DIBS_OK, dibs_timedlock(rt, "first", LIMIT_MS));
+    static const dibs_lock_options outlasting = {.lease_ms = LONG_LEASE_MS};
+
+    assert_status(DIBS_OK, dibs_lock_with(rt, "first", LIMIT_MS, &outlasting));
     /* The scheduler sends the extension, over its own connection, and takes the answer. */
     await_that(dibs_extend(rt, "first", LONG_LEASE_MS) == DIBS_OK);
     return dibs_unlock(rt, "first") == DIBS_OK;
