@@ -34,7 +34,7 @@ static const struct scene scenes[] = {
      .limit = 1,
      .lease_ms = 80,
      .work_ms = 1,
-     .cues = {{1, "arrive", CUE_WAIT, 0, "enter", 0}, {0, "write", CUE_STOP, 1, "left", 0}},
+     .cues = {{1, "arrive", CUE_WAIT, 0, "work", 0}, {0, "write", CUE_STOP, 1, "left", 0}},
      .shows = FLAW_COUNT | FLAW_OVERLAP},
     {.racers = 0},
 };

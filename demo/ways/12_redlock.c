@@ -63,7 +63,7 @@ static const struct scene scenes[] = {
      .limit = 1,
      .lease_ms = 80,
      .work_ms = 1,
-     .cues = {{1, "arrive", CUE_WAIT, 0, "enter", 0}, {0, "work", CUE_WAIT, 1, "work", 0}},
+     .cues = {{1, "arrive", CUE_WAIT, 0, "work", 0}, {0, "work", CUE_WAIT, 1, "work", 0}},
      .shows = FLAW_COUNT | FLAW_OVERLAP},
     {.racers = 0},
 };
