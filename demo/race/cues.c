@@ -41,6 +41,28 @@ static void wait_for(struct race *race, unsigned which)
     pause_us(race->scene->cues[which].ms * UINT64_C(1000));
 }
 
+/* Whether the server has that key of the lock. The harness's own commands do not count as the way's. */
+static bool has_key(struct racer *me, unsigned server, const char *format)
+{
+    bool has = way_ask_at(me, server, format, me->key) == 1;
+
+    atomic_fetch_sub(&me->record->commands, 1);
+    return has;
+}
+
+static void wait_for_key(struct racer *me, unsigned server, const char *format)
+{
+    uint64_t limit = clock_ns() + STUCK_MS * UINT64_C(1000000);
+
+    while (!has_key(me, server, format)) {
+        if (clock_ns() > limit) {
+            atomic_store(&me->crew->race->stuck, true);
+            return;
+        }
+        pause_us(POLL_US);
+    }
+}
+
 static void stop(struct racer *me)
 {
     record_note(me->record, HAPPENED_STOP, clock_ns());
@@ -65,8 +87,11 @@ static void perform(struct racer *me, unsigned which)
     case CUE_WAIT:
         wait_for(race, which);
         break;
-    case CUE_SLEEP:
-        pause_us(cue->ms * UINT64_C(1000));
+    case CUE_QUEUED:
+        wait_for_key(me, cue->whom, "EXISTS dibs:queue:{%s}");
+        break;
+    case CUE_LOCKED:
+        wait_for_key(me, cue->whom, "EXISTS %s");
         break;
     case CUE_DIE:
         die(me);

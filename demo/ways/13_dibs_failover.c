@@ -28,7 +28,7 @@ static const struct scene scenes[] = {
      .cues = {{0, "arrive", CUE_CUT, 2, NULL, 0},
               {0, "work", CUE_FELL, 1, NULL, 0},
               {0, "work", CUE_PROMOTE, 0, NULL, 0},
-              {0, "work", CUE_SLEEP, 0, NULL, 300}, /* half a lease: one renewal at least */
+              {0, "work", CUE_LOCKED, 2, NULL, 0}, /* the replica */
               {1, "arrive", CUE_WAIT, 0, "check", 0},
               {0, "write", CUE_WAIT, 1, "arrive", 20}}},
     {.racers = 0},

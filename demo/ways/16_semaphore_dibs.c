@@ -22,11 +22,11 @@ static const struct scene scenes[] = {
      .work_ms = 1,
      .cues = {{1, "arrive", CUE_WAIT, 0, "enter", 0},
               {2, "arrive", CUE_WAIT, 1, "enter", 0},
-              {0, "leave", CUE_WAIT, 2, "arrive", 50},
+              {0, "leave", CUE_QUEUED, 0, NULL, 0},
               {1, "leave", CUE_WAIT, 2, "enter", 0}}},
     {.title = "one of the two inside is killed: the third has its place when its lease is over",
      .racers = 3,
-     .lease_ms = 200,
+     .lease_ms = 500, /* the second one has its place until the third one comes, on a busy machine too */
      .work_ms = 1,
      .cues = {{1, "arrive", CUE_WAIT, 0, "enter", 0},
               {2, "arrive", CUE_WAIT, 1, "enter", 0},

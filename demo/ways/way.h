@@ -39,7 +39,8 @@ struct racer;
  */
 enum cue_kind {
     CUE_WAIT = 1, /* the racer waits until racer `whom` has come to the point `passes`, and `ms` more */
-    CUE_SLEEP,    /* sleeps for `ms` */
+    CUE_QUEUED,   /* the racer waits until somebody is in the queue of dibs for the lock, at the server number `whom` */
+    CUE_LOCKED,   /* the racer waits until the server number `whom` has the lock */
     CUE_DIE,      /* its process is killed, as by kill -9 */
     CUE_STOP,     /* its process is stopped (SIGSTOP), and goes on when racer `whom` has come to `passes` */
     CUE_FELL,     /* the server number `whom` is killed */
