@@ -152,11 +152,12 @@ def waits_under_an_outer_lock():
 def says_what_it_waits_for():
     other = holder("m")
     outer, env = outer_lock("20")
-    done = dibs("run", "-v", "-w", "0.5", "--also", "m", "n", "true", env=env)
+    done = dibs("run", "-v", "-w", "1", "--also", "m", "n", "true", env=env)
     equal(done.status, 1)
     assert "m: waits for the lock, which" in done.err and "n: waits" not in done.err, done.err
     end(other)
-    done = dibs("run", "-v", "-w", "1.5", "--min-replicas", "1", "--also", "m", "n", "true", env=env)
+    # It says so after the second look, a second after the first one.
+    done = dibs("run", "-v", "-w", "3", "--min-replicas", "1", "--also", "m", "n", "true", env=env)
     equal(done.status, 69, done.err)
     assert "waits until 1 replica confirms the lock" in done.err and "acknowledged" in done.err, done.err
     end(outer)

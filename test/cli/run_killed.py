@@ -147,7 +147,7 @@ def all_that_are_called_dibs():
     job = Job()
     named = [pid for pid in (job.process.pid, job.guard, job.holder) if "dibs" in name_of(pid)]
     equal(len(named), 2)
-    assert "dibs" not in read(f"/proc/{job.guard}/cmdline")  # nor for pkill -f
+    wait_for(lambda: "dibs" not in read(f"/proc/{job.guard}/cmdline"), "the guard's own words")  # nor for pkill -f
     token = server().owner("n")
     for pid in named:
         kill(pid)

@@ -24,7 +24,7 @@ def none_of_them():
     done = dibs("run", "-v", "-n", "--also", "b", "a", "echo", "ran")
     equal((done.out, done.status), ("", 1))
     assert '"b"' in done.err, done.err
-    done = dibs("run", "-v", "-w", "0.3", "--also", "b", "a", "echo", "ran")
+    done = dibs("run", "-v", "-w", "1", "--also", "b", "a", "echo", "ran")
     equal((done.out, done.status), ("", 1))
     assert "b: waits for the lock, which" in done.err, done.err
     equal(owners("a"), [None])

@@ -183,7 +183,8 @@ def password_is_hidden():
         lines = [read(f"/proc/{pid}/cmdline") for pid in pids]
         assert not any("eim" in line or "ge:" in line for line in lines), lines
         assert "worker:****" in read(f"/proc/{process.pid}/cmdline")
-        assert read(f"/proc/{guard_of(process)}/cmdline").startswith("lock-guard\0")
+        # The guard may get there after COMMAND.
+        wait_for(lambda: read(f"/proc/{guard_of(process)}/cmdline").startswith("lock-guard\0"), "the guard's own words")
         end(process)
     with folder() as files:
         with open(files.file("url"), "w") as file:

@@ -123,7 +123,8 @@ def stops():
         shell.see("Stopped")
         shell.enter("bg")
         shell.see(r"tick\d+\n")
-        shell.enter("kill %1; wait; echo over")
+        # What is typed may be shown with ticks in it. It is not what is waited for.
+        shell.line("kill %1; wait; echo o''ver")
         shell.see("over\n")
         wait_for(lambda: server().owner("n") is None)
 
