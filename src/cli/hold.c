@@ -105,9 +105,10 @@ static void tell_why(const struct run_lock *lock)
 static bool hold(const struct run_lock *lock)
 {
     while (!told_to_end()) {
-        run_inside_fit();
-        int64_t left = run_remaining_ms(lock) - run_plan.grace_ms - run_plan.margin_ms;
+        int64_t remaining = run_remaining_ms(lock);
 
+        run_inside_fit();
+        int64_t left = remaining - run_plan.grace_ms - run_plan.margin_ms;
         if (left <= 0) {
             tell_why(lock);
             return false;

@@ -326,7 +326,9 @@ static int take_lock(struct run_lock *lock)
         return refused(lock, answer);
     if (!look_up(lock))
         return CLI_LOST;
-    if (run_inside_remaining_ms() <= run_plan.grace_ms + run_plan.margin_ms) {
+    int64_t outer_left_ms = run_inside_remaining_ms();
+    run_inside_fit();
+    if (outer_left_ms <= run_plan.grace_ms + run_plan.margin_ms) {
         run_tell_loss();
         return CLI_LOST;
     }

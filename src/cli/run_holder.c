@@ -160,10 +160,10 @@ static void tell_limit(const struct holder *holder, int64_t now)
 
 static void check_lease(struct holder *holder, int64_t now)
 {
-    if (run_inside_fit())
-        tell_limit(holder, now);
     int64_t remaining = run_remaining_ms(&holder->lock);
 
+    if (run_inside_fit())
+        tell_limit(holder, now);
     if (remaining >= 0)
         holder->sure_until_ms = now + remaining;
     if (remaining < 0)

@@ -21,7 +21,11 @@ bool run_inside_enters(dibs_runtime *rt, const char *name, dibs_owner *owner);
  */
 bool run_inside_watch(dibs_runtime *rt);
 
-/* Fits the times of the plan again, since an outer lease may have been made shorter. True: they have changed. */
+/*
+ * Fits the times of the plan again, since an outer lease may have been made shorter. True: they have
+ * changed. To compare what is left of the lease with them, read that first: it may become shorter
+ * meanwhile.
+ */
 bool run_inside_fit(void);
 
 /* How long those locks are sure to be held; less than 0: one is lost. A day at most, and where there is none. */

@@ -91,6 +91,18 @@ def shorter_lease():
     equal((done.status, done.err), (0, ""))
 
 
+@test("an inner dibs bears that as well while it waits for another name")
+def shorter_lease_during_the_wait():
+    other = holder("m")
+    outer = start("run", "-t", "2", "--at-least", "8", "n", "sh", "-c", f"{DIBS} run --also m n echo ran")
+    wait_for(lambda: server().queued("m"), "a waiter")
+    wait_for(lambda: server().left_pttl("n") <= 2000, "the shorter lease")
+    await_looks("n", 0)
+    end(other)
+    done = Done(outer)
+    equal((done.status, done.out, done.err), (0, "ran\n", ""))
+
+
 @test("an inner dibs bears a restart without data, after which the outer one restores the lock")
 def restart():
     with contextlib.closing(Server()) as own:
