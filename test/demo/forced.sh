@@ -14,10 +14,10 @@ builds() {
 
 # Scenes wait more than they work, so ways run beside each other, each lane with servers of its own. What is in no lane
 # here is in the last one. Way 17 has a test of its own.
-lane_1='dibs-quorum dibs-min-replicas'
+lane_1='dibs-quorum'
 lane_2='dibs dibs-failover'
 lane_3='redlock fair-zset stream setnx-expire'
-lane_4='fair-list sleep-retry script'
+lane_4='fair-list sleep-retry script dibs-min-replicas'
 lane_5='thread-name set-del owner-value compare-del'
 
 ways_in_no_lane() {
