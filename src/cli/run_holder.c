@@ -158,6 +158,8 @@ static void tell_limit(const struct holder *holder, int64_t now)
     run_wire_send(holder->wire, RUN_LIMIT, (int)run_plan.lease_ms, limit, NULL);
 }
 
+static const char about_to_end[] = "the lease can't be renewed, and is about to end";
+
 static void check_lease(struct holder *holder, int64_t now)
 {
     int64_t remaining = run_remaining_ms(&holder->lock);
@@ -169,7 +171,7 @@ static void check_lease(struct holder *holder, int64_t now)
     if (remaining < 0)
         on_lost(holder, now);
     else if (remaining <= run_plan.grace_ms + run_plan.margin_ms)
-        give_up(holder, now + remaining - run_plan.margin_ms, "the lease can't be renewed, and is about to end");
+        give_up(holder, now + remaining - run_plan.margin_ms, about_to_end);
     else if (front_is_silent(holder, now))
         give_up(holder, now + run_plan.grace_ms, "dibs was stopped for too long");
 }
@@ -373,14 +375,36 @@ static void shorten(struct holder *holder, int64_t now)
         (void)run_extend(&holder->lock, run_plan.lease_ms);
 }
 
+/*
+ * COMMAND has ended. If the front has asked it to, because this process did not answer when the lease was about to end,
+ * that counts as if this process had.
+ */
+static void see_who_ended_it(struct holder *holder)
+{
+    int64_t remaining = run_remaining_ms(&holder->lock);
+    struct run_message message;
+
+    while (holder->wire >= 0 && run_wire_receive(holder->wire, &message) == 1) /* it says so before it sends SIGTERM */
+        holder->group_has_term = holder->group_has_term || message.word == RUN_TERM_SENT;
+    if (!holder->group_has_term || holder->given_up || remaining > run_plan.grace_ms + run_plan.margin_ms)
+        return;
+    holder->given_up = true;
+    if (remaining < 0)
+        run_tell_loss();
+    else
+        cli_warn("%s: %s", run_plan.shown, about_to_end);
+}
+
 static void supervise(struct holder *holder)
 {
     for (;;) {
         int64_t now = cli_now_ms();
 
         hear(holder, now);
-        if (reap(holder) || is_over(holder, now))
+        if (reap(holder) || is_over(holder, now)) {
+            see_who_ended_it(holder);
             break;
+        }
         check_lease(holder, now);
         advance(holder, now);
         shorten(holder, now);

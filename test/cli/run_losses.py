@@ -232,6 +232,20 @@ def one_term():
         equal(read(log), "TERM\n")
 
 
+@test("the process with the lock stopped until COMMAND has ended by SIGTERM: that end is dibs' doing, so the status is 76")
+def ended_by_term():
+    own = Server()
+    process = holder("n", "-t", "10", "--grace", "4", env={"DIBS_URL": own.url})
+    with_lock = holder_of(process)
+    own.process.send_signal(signal.SIGSTOP)
+    os.kill(with_lock, signal.SIGSTOP)
+    wait_for(lambda: state_of(process.command) == "Z", "the end of COMMAND")
+    os.kill(with_lock, signal.SIGCONT)
+    done = Done(process)
+    equal(done.status, 76)
+    assert "n: the lease can't be renewed, and is about to end\n" in done.err, done.err
+
+
 @test("dibs stopped for less than its lease goes on")
 def stopped_briefly():
     with folder() as files:
