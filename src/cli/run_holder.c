@@ -31,7 +31,7 @@ struct holder {
 
     int wire;          /* -1: the front is gone */
     bool front_paused; /* the front is about to be stopped, on purpose */
-    int64_t front_ms;  /* when the front sent its last message */
+    int64_t front_ms;  /* when the front sent its last message, or was told of a shorter lease */
 
     pid_t child;     /* COMMAND, and its process group */
     bool ended;      /* COMMAND has ended */
@@ -164,8 +164,10 @@ static void check_lease(struct holder *holder, int64_t now)
 {
     int64_t remaining = run_remaining_ms(&holder->lock);
 
-    if (run_inside_fit())
+    if (run_inside_fit()) {
         tell_limit(holder, now);
+        holder->front_ms = now; /* until then the front was to beat as often as a longer lease needs */
+    }
     if (remaining >= 0)
         holder->sure_until_ms = now + remaining;
     if (remaining < 0)

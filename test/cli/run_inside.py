@@ -91,6 +91,19 @@ def shorter_lease():
     equal((done.status, done.err), (0, ""))
 
 
+@test("what its first process was silent for before that does not count by the shorter times")
+def shorter_lease_of_the_silent():
+    outer = start("run", "-t", "4", "--at-least", "9", "n", "sh", "-c", f"exec {DIBS} run n sh -c 'echo ready; exec sleep 11'")
+    inner = children(holder_of(ready(outer)))[0]
+    time.sleep(5)
+    os.kill(inner, signal.SIGSTOP)
+    wait_for(lambda: server().left_pttl("n") <= 4000, "the shorter lease")
+    time.sleep(1.2)  # the inner one looks each second
+    os.kill(inner, signal.SIGCONT)
+    done = Done(outer)
+    equal((done.status, done.err), (0, ""))
+
+
 @test("an inner dibs bears that as well while it waits for another name")
 def shorter_lease_during_the_wait():
     other = holder("m")
