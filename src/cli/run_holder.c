@@ -484,12 +484,13 @@ static int hold_and_run(struct holder *holder)
     status = run_acquire(holder->wire, &holder->lock);
     if (status != RUN_HOLDS)
         return status;
-    holder->start_ms = holder->front_ms = cli_now_ms();
+    holder->start_ms = cli_now_ms();
     status = start_command(holder);
     if (status != RUN_HOLDS) {
         run_release(&holder->lock, 0);
         return status;
     }
+    holder->front_ms = cli_now_ms(); /* the front beats from now on: exec may have taken long */
     supervise(holder);
     return finish(holder);
 }

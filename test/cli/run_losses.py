@@ -246,6 +246,28 @@ def ended_by_term():
     assert "n: the lease can't be renewed, and is about to end\n" in done.err, done.err
 
 
+@test("a COMMAND whose exec takes longer than the lease: dibs was not stopped meanwhile")
+def slow_exec():
+    with folder() as files:
+        for i in range(39):  # a path that the kernel needs milliseconds to follow, to nothing
+            os.symlink("./" * 2000 + str(i + 1), files.file(str(i)))
+        slow = files.file("0")
+        begin = time.monotonic()
+        for _ in range(10):
+            os.path.exists(slow)
+        each = (time.monotonic() - begin) / 10
+        path = ":".join([slow] * max(1, int(3 / each)) + [os.environ["PATH"]])
+        process = start("run", "-t", "2", "n", "sleep", "1", env={"PATH": path})
+        with_lock = holder_of(process)
+        command = wait_for(lambda: children(with_lock), "COMMAND's process")[0]
+        process.send_signal(signal.SIGSTOP)  # so that it beats a moment after the exec
+        wait_for(lambda: name_of(command) == "sleep", "the exec")
+        time.sleep(0.3)
+        process.send_signal(signal.SIGCONT)
+        done = Done(process)
+        equal((done.status, done.err), (0, ""))
+
+
 @test("dibs stopped for less than its lease goes on")
 def stopped_briefly():
     with folder() as files:
