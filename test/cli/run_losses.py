@@ -256,7 +256,8 @@ def slow_exec():
         for _ in range(10):
             os.path.exists(slow)
         each = (time.monotonic() - begin) / 10
-        path = ":".join([slow] * max(1, int(3 / each)) + [os.environ["PATH"]])
+        count = min(int(3 / each), 100000 // len(slow))  # no string of an environment may have more than 128 KiB
+        path = ":".join([slow] * count + [os.environ["PATH"]])
         process = start("run", "-t", "2", "n", "sleep", "1", env={"PATH": path})
         with_lock = holder_of(process)
         command = wait_for(lambda: children(with_lock), "COMMAND's process")[0]
