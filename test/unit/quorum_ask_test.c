@@ -388,6 +388,32 @@ TEST(raises_have_a_time_of_their_own)
     }
 }
 
+/* They may vote, and have granted the lock. */
+TEST(fences_that_were_not_raised_are_told)
+{
+    begin(5, 9, 7);
+    voter_says(0, DIBS__OP_RAISE, DIBS_NOT_HELD, 0);
+    voter_says(2, DIBS__OP_RAISE, DIBS_NOT_HELD, 3);
+    assert_status(DIBS_UNAVAILABLE, ask());
+    assert_string_equal(error.detail, "2 of 3 masters did not have the lock any more when its fence was raised there: "
+                                      "its lease of 30000 ms may be too short for two round trips");
+    begin(5, 9, 7);
+    voter_says(0, DIBS__OP_RAISE, DIBS_OK, NEVER_MS);
+    voter_says(2, DIBS__OP_RAISE, DIBS_OK, NEVER_MS);
+    assert_status(DIBS_UNAVAILABLE, ask());
+    assert_string_equal(error.detail, "fewer than 2 of 3 masters confirmed the fence of the lock");
+    begin(5, 9, 7);
+    voter_says(0, DIBS__OP_RAISE, DIBS_UNAVAILABLE, 0);
+    voter_says(2, DIBS__OP_RAISE, DIBS_UNAVAILABLE, 0);
+    assert_status(DIBS_UNAVAILABLE, ask());
+    assert_string_equal(error.detail, "fewer than 2 of 3 masters confirmed the fence of the lock: a master said so");
+    begin(5, 9, 7);
+    voter_says(0, DIBS__OP_RAISE, DIBS_NOT_HELD, 0);
+    voter_says(2, DIBS__OP_RAISE, DIBS_DENIED, 0);
+    assert_status(DIBS_DENIED, ask());
+    assert_string_equal(error.detail, "a master said so");
+}
+
 /* The fence of the hold stays, whatever the masters say now. */
 TEST(an_owner_that_asks_again_keeps_its_fence)
 {

@@ -9,6 +9,8 @@
  * Lock discipline: quorum_parts.h.
  */
 
+#include <inttypes.h>
+
 #include "base/random.h"
 #include "store/quorum/quorum_parts.h"
 
@@ -28,6 +30,7 @@ struct asking {
     int64_t deadline;
     uint32_t granted, refused, raised; /* sets of members; raised: their fence is as large as the claim's */
     uint32_t unconfirmed; /* members that granted the lock, which their replicas or their disk did not confirm */
+    uint32_t lost;        /* members that did not have the lock any more when their fence was to be raised */
     bool raising;
     uint64_t fence;
     int64_t began;
@@ -228,6 +231,7 @@ static void land_raise(struct dibs__fan_out *fan_out, struct dibs__pending_op *o
     if (status != DIBS_NOT_HELD)
         return;
     asking->granted &= ~bit;
+    asking->lost |= bit;
     dibs__quorum_mutex_lock(&fan_out->quorum->mutex);
     asking->claim->states[op->member->index].phase = DIBS__MEMBER_TAKEN;
     dibs__quorum_mutex_unlock(&fan_out->quorum->mutex);
@@ -403,7 +407,23 @@ static bool is_queued(struct dibs__quorum *q, const struct dibs__claim *claim, b
     return count >= q->majority;
 }
 
-/* Called when no majority granted the lock. */
+/* Called when a majority granted the lock, and no majority raised its fence. */
+static dibs_status tell_unraised(const struct dibs__quorum *q, const struct asking *asking, struct dibs__error *error)
+{
+    struct dibs__error why = *error;
+
+    if (asking->lost)
+        return dibs__error_set(error, DIBS_UNAVAILABLE,
+                               "%u of %zu masters did not have the lock any more when its fence was raised there: its "
+                               "lease of %" PRIu32 " ms may be too short for two round trips",
+                               dibs__set_count(asking->lost), q->count, asking->attempt->lease_ms);
+    return dibs__error_set(error, DIBS_UNAVAILABLE,
+                           "fewer than %zu of %zu masters confirmed the fence of the lock%s%.*s", q->majority, q->count,
+                           why.status == DIBS_OK ? "" : ": ", why.status == DIBS_OK ? 0 : (int)sizeof why.detail / 2,
+                           why.detail);
+}
+
+/* Called when no majority granted the lock, or its fence was not raised. */
 static dibs_status fail(struct dibs__fan_out *fan_out, struct dibs__answer *answer, struct dibs__error *error)
 {
     struct dibs__quorum *q = fan_out->quorum;
@@ -428,6 +448,8 @@ static dibs_status fail(struct dibs__fan_out *fan_out, struct dibs__answer *answ
         return dibs__error_set(error, DIBS_UNAVAILABLE, "fewer than %zu of %zu masters confirmed the lock: %.*s",
                                q->majority, q->count, (int)sizeof why.detail / 2, why.detail);
     }
+    if (asking->raising && !is_final)
+        return tell_unraised(q, asking, error);
     return dibs__quorum_no_majority(q, dibs__set_count(fan_out->answered), error);
 }
 
