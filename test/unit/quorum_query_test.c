@@ -388,6 +388,17 @@ TEST(a_token_is_forced_where_a_majority_has_done_it)
     }
 }
 
+TEST(a_token_that_no_majority_has_lost_is_told)
+{
+    all_say(DIBS_OK, DIBS_NOT_HELD, DIBS_UNAVAILABLE);
+    assert_status(DIBS_UNAVAILABLE, force("a"));
+    assert_string_equal(error.detail,
+                        "the lock was taken away at 1 of 3 masters, and another has it at 1: a master said so");
+    all_say(DIBS_OK, DIBS_UNAVAILABLE, DIBS_UNAVAILABLE);
+    assert_status(DIBS_UNAVAILABLE, force("a"));
+    assert_string_equal(error.detail, "1 of 3 masters answered, which is no majority: a master said so");
+}
+
 TEST(whom_a_majority_names_is_forced)
 {
     assert_status(DIBS_OK, force(NULL)); /* nobody has it */

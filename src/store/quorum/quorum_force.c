@@ -70,7 +70,13 @@ static dibs_status force(struct dibs__quorum *q, const struct dibs__op *op, cons
         return DIBS_OK;
     if (q->count - dibs__set_count(outcome.refused) < q->majority)
         return DIBS_NOT_HELD;
-    return dibs__quorum_no_majority(q, dibs__set_count(*set), error);
+    if (dibs__set_count(*set) < q->majority || error->status != DIBS_UNAVAILABLE)
+        return dibs__quorum_no_majority(q, dibs__set_count(*set), error);
+    struct dibs__error why = *error;
+    return dibs__error_set(error, DIBS_UNAVAILABLE,
+                           "the lock was taken away at %u of %zu masters, and another has it at %u: %.*s",
+                           dibs__set_count(outcome.done), q->count, dibs__set_count(outcome.refused),
+                           (int)sizeof why.detail / 2, why.detail);
 }
 
 /* Forces each of the sharers that a majority names. DIBS_NOT_HELD: none of them has the lock by now. */
