@@ -136,6 +136,23 @@ TEST_ON(a_fence_that_is_gone_is_put_back, struct world *w)
     }
 }
 
+/* Of those who share the lock, an earlier one may be the first to be renewed. */
+TEST_ON(the_fence_that_is_put_back_is_that_of_the_newest_sharer, struct world *w)
+{
+    struct dibs__renewal leases[] = {lease_of_token(&w->seat, "x", "dibs:a~0", true),
+                                     lease_of_token(&w->seat, "x", "dibs:b~0", true)};
+    char fence[32], text[32];
+
+    assert_true(leases[0].fence < leases[1].fence);
+    snprintf(fence, sizeof fence, "%llu", (unsigned long long)leases[1].fence);
+    server_do(w->server, "DEL dibs:fence:{lock:x}");
+    for (size_t i = 0; i < 2; i++) {
+        renew_after_five_minutes(w, &leases[i]);
+        assert_true(server_string(w->server, text, sizeof text, "GET dibs:fence:{lock:x}"));
+        assert_string_equal(text, fence);
+    }
+}
+
 /*
  * The renewal that is sent each third of a lease names only the keys of the locks: each key of a script costs the
  * server as much as a look.

@@ -216,7 +216,11 @@ end
 if redis.pcall('EXISTS', unpack(KEYS, 1, 2 * count)) ~= 2 * count then
   for i = 1, count do
     if results[i] == 1 and redis.pcall('EXISTS', KEYS[count + i]) ~= 1 then
-      set_fence(KEYS[count + i], tonumber(ARGV[5 * i - 2]), now_us(), ARGV[5 * i - 3])
+      -- The fence of another sharer may be larger.
+      local newest = owners[i] == 'dibs:shared' and
+        redis.pcall('ZADD', sharers_of(KEYS[count + i]), 'XX', 'INCR', 0, '>')
+      local fence = math.max(tonumber(ARGV[5 * i - 2]), tonumber(newest) or 0)
+      set_fence(KEYS[count + i], fence, now_us(), ARGV[5 * i - 3])
     end
   end
 end
