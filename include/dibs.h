@@ -1164,7 +1164,8 @@ DIBS_API dibs_status dibs_examine(dibs_runtime *rt, dibs_finding_fn *fn, void *a
  *
  * DIBS_OK: all findings were told. Otherwise none was: DIBS_INVALID: fn is NULL, longest_ms is not
  * the length of a lease, or the store is no quorum; DIBS_UNAVAILABLE: no majority of the masters
- * answers; DIBS_NO_MEMORY; DIBS_CLOSED.
+ * answers; DIBS_DENIED or DIBS_STORE_ERROR: so many refuse to say whether they vote that the others are
+ * no majority; DIBS_NO_MEMORY; DIBS_CLOSED.
  */
 DIBS_API dibs_status dibs_admit(dibs_runtime *rt, uint32_t longest_ms, dibs_finding_fn *fn, void *arg);
 

@@ -260,6 +260,10 @@ TEST(without_a_majority_nobody_is_admitted)
     assert_status(DIBS_UNAVAILABLE, examine(ADMIT_MS));
     assert_string_equal(error.detail, "1 of 3 masters answered, which is no majority: a master said so");
     assert_null(admission_of(0));
+    voter_says(2, DIBS__OP_VOTE, DIBS_DENIED, 0);
+    assert_status(DIBS_DENIED, examine(ADMIT_MS));
+    assert_string_equal(error.detail, "a master said so");
+    assert_int_equal(told_count, 0);
 }
 
 TEST(a_new_quorum_needs_no_word)
