@@ -325,6 +325,27 @@ TEST_ON_STORES(a_member_restores_a_missing_fence, struct world *w)
     assert_status(DIBS_OK, release(seat, "x", "dibs:held"));
 }
 
+/* Others who share the lock there may have larger fences. */
+TEST_ON_STORES(a_top_up_puts_back_the_fence_of_the_newest_sharer, struct world *w)
+{
+    struct seat *seat = sit_as_member(w);
+    struct dibs__renewal first = top_up_of("dibs:first~0", 5), newest = top_up_of("dibs:newest~0", 9),
+                         last = top_up_of("dibs:last~0", 7);
+
+    if (w->kind->where == IN_MEMORY)
+        return;
+    admit(seat, 0);
+    seat_renew(seat, &first);
+    seat_renew(seat, &newest);
+    server_do(w->servers[0], "DEL dibs:fence:{lock:x}");
+    seat_renew(seat, &last);
+    assert_int_equal(last.result, DIBS__RENEWED);
+    assert_int_equal(server_integer(w->servers[0], "INCRBY dibs:fence:{lock:x} 0"), 9);
+    assert_status(DIBS_OK, release(seat, "x", "dibs:first~0"));
+    assert_status(DIBS_OK, release(seat, "x", "dibs:newest~0"));
+    assert_status(DIBS_OK, release(seat, "x", "dibs:last~0"));
+}
+
 /* A request sent before the retraction arrives before it; the caller must not send one behind it. */
 TEST_ON_STORES(a_retraction_wins_over_a_top_up, struct world *w)
 {

@@ -134,6 +134,9 @@ local function restore(K, F, owner, token, lease, fence, restore_by, M)
   if shares then
     S = sharers_of(F)
     write_first(S)
+    if not last and owner == 'dibs:shared' then
+      last = tonumber(redis.call('ZADD', S, 'XX', 'INCR', 0, '>'))
+    end
     alone = newest_alone(S, last)
   end
   -- A larger number is no fence (rule 30).
