@@ -265,6 +265,7 @@ static void start_try(struct dibs__several *several, struct dibs__several_name *
     wish.wait_ms = 0;
     dibs__acquire_init(&name->acquire, several->core, name->name, name->size, &wish, several->wait_event,
                        &several->scratch);
+    dibs__outage_budget_renew(&name->acquire.budget, several->tried_at);
     name->acquire.try_until = several->deadline;
     name->acquire.probes = several->wish.wait_ms != 0;
     name->acquire.never_rests = true;
@@ -275,7 +276,8 @@ static void start_try(struct dibs__several *several, struct dibs__several_name *
 
 static void start_tries(struct dibs__several *several)
 {
-    several->tried_at = dibs__core_now(several->core);
+    several->tried_at = several->has_asked ? dibs__core_now(several->core) : several->began;
+    several->has_asked = true;
     several->deadline = deadline_within(several, end_of_call(several));
     dibs__store_gather(several->core->store, true);
     for (size_t i = several->got; i < several->end; i++)
@@ -310,6 +312,7 @@ static void begin_wait(struct dibs__several *several)
     struct dibs__acquire *acquire = &name->acquire;
 
     several->state = DIBS__SEVERAL_WAITS;
+    several->has_asked = true;
     dibs__acquire_init(acquire, several->core, name->name, name->size, &several->wish, several->wait_event,
                        &several->scratch);
     if (several->error.status == DIBS_UNAVAILABLE) /* the try of this name met an outage, which counts from then */
@@ -374,6 +377,18 @@ static void narrow(struct dibs__several *several)
         several->window = most > LEAST_WINDOW ? most : LEAST_WINDOW;
 }
 
+/*
+ * The try of the missing name has ridden out the outage to its end. If the time of the call is over meanwhile, the wait
+ * says so.
+ */
+static bool has_ridden_out(const struct dibs__several *several)
+{
+    const struct dibs__acquire *try = &several->names[several->missing].acquire;
+
+    return try->status == DIBS_UNAVAILABLE && try->learned == DIBS__LEARNED_OUTAGE &&
+           dibs__core_now(several->core) < several->wait_until;
+}
+
 static void end_round(struct dibs__several *several)
 {
     if (several->cancelled) {
@@ -382,7 +397,7 @@ static void end_round(struct dibs__several *several)
         several->got = several->end;
         several->window = several->window < several->count ? several->window * 2 : several->window;
         several->state = DIBS__SEVERAL_ROUND;
-    } else if (several->is_final) {
+    } else if (several->is_final || has_ridden_out(several)) {
         fail_unless_lost(several);
     } else {
         narrow(several);

@@ -92,6 +92,26 @@ TEST_ON(an_outage_that_lasts_ends_the_wait, fixture *f)
     expect_works(f, f->rt, "x");
 }
 
+/* As one for a single name: no further try begins after the one that was under way. */
+TEST_ON(an_outage_that_lasts_ends_the_wait_for_several_names, fixture *f)
+{
+    enum { OUTAGE_MS = 600, MOST_MS = 1100, TRIES = 5 };
+    int64_t took = INT64_MAX;
+
+    f->config.outage_ms = f->config.command_timeout_ms = OUTAGE_MS;
+    fixture_open(f, 0);
+    for (int i = 0; i < TRIES && took > MOST_MS; i++) { /* the test may stand still itself */
+        lock_and_release(f->rt, "x", DIBS_WAIT_FOREVER);
+        server_pause(f->server);
+        int64_t began = now_ms();
+        assert_status(DIBS_UNAVAILABLE, dibs_lock_names(f->rt, (const char *[]){"x", "y"}, 2, DIBS_WAIT_FOREVER, NULL));
+        took = now_ms() - began;
+        server_resume(f->server);
+    }
+    assert_that(took <= MOST_MS, "%" PRId64 " ms", took);
+    expect_works(f, f->rt, "x");
+}
+
 /* A stopped server: its socket accepts, and nothing ever comes. */
 TEST_ON(one_try_in_an_outage_is_bounded, fixture *f)
 {
