@@ -216,7 +216,7 @@ TEST(asks_on_broken_connections_hold_up_no_others)
  */
 TEST_ON(fair_calls_end_when_the_outage_has_lasted_too_long, fixture *f)
 {
-    enum { TASKS = 200, OUTAGE_MS = 300, COMMAND_MS = 150, TRIES = 3 };
+    enum { TASKS = 200, OUTAGE_MS = 300, COMMAND_MS = 150, TRIES = 10 };
     static const dibs_lock_options fair = {.flags = DIBS_FAIR};
     int64_t longest = INT64_MAX;
 
