@@ -284,37 +284,14 @@ static bool lines_up(const struct dibs__wanting *wanting)
     return flags & DIBS_FAIR && !wanting->caller.error;
 }
 
-/*
- * When a call that has not reached the store has ridden out the outage for as long as it may. Its ask has a command's
- * time to be sent, also where outage_ms is shorter.
- */
-static int64_t outage_end(const struct dibs__wanting *wanting, const struct dibs__acquire *acquire)
-{
-    const struct dibs__settings *settings = wanting->core->config.settings;
-    const struct dibs__several *several = wanting->several;
-    int64_t end =
-        acquire ? dibs__outage_budget_until(&acquire->budget) : dibs__after_ms(several->began, settings->outage_ms);
-    int64_t least = dibs__after_ms(acquire ? acquire->began : several->began, settings->command_timeout_ms);
-
-    return end > least ? end : least;
-}
-
-/*
- * Until when the call may rest in the line. One try keeps half of its time for the answer. If grants are confirmed, the
- * line also moves slowly while the store answers, so only a call whose last ask failed knows of an outage.
- */
-static int64_t rest_end(struct dibs__wanting *wanting)
+/* Until when the call may rest in the line. One try keeps half of its time for the answer. */
+static int64_t rest_end(const struct dibs__wanting *wanting)
 {
     const struct dibs__several *several = wanting->several;
-    const struct dibs__acquire *acquire = acquire_of(wanting);
     int64_t until = several ? several->wait_until : wanting->acquire.wait_until;
     int64_t began = several ? several->began : wanting->acquire.began;
 
-    if (until == 0)
-        return dibs__after_ms(began, wanting->core->config.settings->command_timeout_ms / 2);
-    if (dibs__core_confirms(wanting->core) && !(acquire && acquire->budget.in_outage))
-        return until;
-    return dibs__earlier(until, outage_end(wanting, acquire));
+    return until > 0 ? until : dibs__after_ms(began, wanting->core->config.settings->command_timeout_ms / 2);
 }
 
 /*
