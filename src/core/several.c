@@ -276,8 +276,7 @@ static void start_try(struct dibs__several *several, struct dibs__several_name *
 
 static void start_tries(struct dibs__several *several)
 {
-    several->tried_at = several->has_asked ? dibs__core_now(several->core) : several->began;
-    several->has_asked = true;
+    several->tried_at = dibs__core_now(several->core);
     several->deadline = deadline_within(several, end_of_call(several));
     dibs__store_gather(several->core->store, true);
     for (size_t i = several->got; i < several->end; i++)
@@ -312,7 +311,6 @@ static void begin_wait(struct dibs__several *several)
     struct dibs__acquire *acquire = &name->acquire;
 
     several->state = DIBS__SEVERAL_WAITS;
-    several->has_asked = true;
     dibs__acquire_init(acquire, several->core, name->name, name->size, &several->wish, several->wait_event,
                        &several->scratch);
     if (several->error.status == DIBS_UNAVAILABLE) /* the try of this name met an outage, which counts from then */

@@ -68,7 +68,6 @@ struct dibs__several {
     struct dibs__wait_event *wait_event; /* read-only; the caller's; woken when a rest may be over */
     bool cancelled;                      /* the call must end with DIBS_CANCELLED */
     enum dibs__several_state state;
-    bool has_asked;               /* the store was asked, so it may have been heard since the call began */
     bool is_back;                 /* in BACK: the releases were begun */
     bool has_failed;              /* the call ends without the locks, once all are given back; `error` says why */
     bool is_final;                /* `error` is that of a name for which it is no use to wait */
