@@ -377,9 +377,15 @@ static void shorten(struct holder *holder, int64_t now)
         (void)run_extend(&holder->lock, run_plan.lease_ms);
 }
 
+/* The exit status for a status of waitpid(2): the program's, or 128 plus the number of the signal that ended it. */
+static int exit_status_of(int wait_status)
+{
+    return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+}
+
 /*
- * COMMAND has ended. If the front has asked it to, because this process did not answer when the lease was about to end,
- * that counts as if this process had.
+ * COMMAND has ended. If SIGTERM ended it, which the front has sent because this process did not answer when the lease
+ * was about to end, that counts as if this process had.
  */
 static void see_who_ended_it(struct holder *holder)
 {
@@ -388,7 +394,8 @@ static void see_who_ended_it(struct holder *holder)
 
     while (holder->wire >= 0 && run_wire_receive(holder->wire, &message) == 1) /* it says so before it sends SIGTERM */
         holder->group_has_term = holder->group_has_term || message.word == RUN_TERM_SENT;
-    if (!holder->group_has_term || holder->given_up || remaining > run_plan.grace_ms + run_plan.margin_ms)
+    if (!holder->group_has_term || holder->given_up || exit_status_of(holder->wait_status) != 128 + SIGTERM ||
+        remaining > run_plan.grace_ms + run_plan.margin_ms)
         return;
     holder->given_up = true;
     if (remaining < 0)
@@ -447,12 +454,6 @@ static int start_command(struct holder *holder)
     int status = refused_status(errno);
     cli_error("%s: %s", command[0], strerror(errno));
     return status;
-}
-
-/* The exit status for a status of waitpid(2): the program's, or 128 plus the number of the signal that ended it. */
-static int exit_status_of(int wait_status)
-{
-    return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
 }
 
 /* Releases the lock, after all processes of COMMAND are gone. Returns the exit status. */

@@ -246,6 +246,21 @@ def ended_by_term():
     assert "n: the lease can't be renewed, and is about to end\n" in done.err, done.err
 
 
+@test("the process with the lock stopped while COMMAND ends by itself: its status counts")
+def ended_by_itself():
+    own = Server()
+    process = start("run", "-t", "10", "--grace", "4", "n", "sh", "-c", "echo ready; sleep 1; exit 3", env={"DIBS_URL": own.url})
+    with_lock = holder_of(ready(process))
+    command = children(with_lock)[0]
+    own.process.send_signal(signal.SIGSTOP)
+    os.kill(with_lock, signal.SIGSTOP)
+    wait_for(lambda: state_of(command) == "Z", "the end of COMMAND")
+    time.sleep(6)  # the first process has found the other one silent, and nothing to send SIGTERM to
+    os.kill(with_lock, signal.SIGCONT)
+    own.process.send_signal(signal.SIGCONT)
+    equal(Done(process).status, 3)
+
+
 @test("a COMMAND whose exec takes longer than the lease: dibs was not stopped meanwhile")
 def slow_exec():
     with folder() as files:
