@@ -121,14 +121,14 @@ def list_as_a_table():
     fresh()
     expect(table(expect_status(dibs(URL, "list"), OK))[1] == [], "nothing is held")
     put(server, "b", owner=token(host="beta", thread=4712), held_s=5)
-    put(server, "long-name", held_s=3700)
+    put(server, "long-name", held_s=86377)
     put(server, "a", owner="foreign", lease_ms=None)
     result = expect_status(dibs(URL, "list"), OK)
     head, rows = table(result)
     expect(head == ["NAME", "OWNER", "HELD", "LEFT", "WAITERS", "SHARERS"], head)
     expect([row[0] for row in rows] == ["a", "b", "long-name"], rows)
     expect(rows[0][1:4] == ['"foreign"', "-", "-"] and rows[1][1] == "job@beta:4711/4712", rows)
-    expect(rows[2][1] == "job@alpha:4711" and rows[2][2] == "1h01m", rows)
+    expect(rows[2][1] == "job@alpha:4711" and rows[2][2] == "23h59m", rows)
     expect(len({len(line) for line in result.text.splitlines()}) == 1, "the columns are aligned", result)
 
 
