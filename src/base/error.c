@@ -47,11 +47,11 @@ const char *dibs_last_error(void)
     return last_error;
 }
 
-void dibs__escape(char *out, size_t size, const char *bytes, size_t length)
+size_t dibs__escape(char *out, size_t size, const char *bytes, size_t length)
 {
-    size_t used = 0;
+    size_t used = 0, i;
 
-    for (size_t i = 0; i < length; i++) {
+    for (i = 0; i < length; i++) {
         unsigned char c = (unsigned char)bytes[i];
         bool plain = c >= 0x20 && c < 0x7f && c != '\\';
         if (used + (plain ? 1 : 4) >= size)
@@ -59,15 +59,15 @@ void dibs__escape(char *out, size_t size, const char *bytes, size_t length)
         used += (size_t)snprintf(out + used, size - used, plain ? "%c" : "\\x%02x", c);
     }
     out[used] = '\0';
+    return i;
 }
 
 const char *dibs__quote(char out[DIBS__QUOTED_MAX], const char *name)
 {
     size_t length = strlen(name);
-    size_t shown = length < 80 ? length : 80;
 
     out[0] = '"';
-    dibs__escape(out + 1, DIBS__QUOTED_MAX - 5, name, shown);
+    size_t shown = dibs__escape(out + 1, DIBS__QUOTED_MAX - 5, name, length < 80 ? length : 80);
     strcat(out, length > shown ? "...\"" : "\"");
     return out;
 }

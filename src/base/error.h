@@ -45,8 +45,8 @@ const char *dibs__quote(char out[DIBS__QUOTED_MAX], const char *name);
 
 /*
  * Writes `length` bytes in printable form: unprintable bytes and the backslash become \xHH. The result is cut at
- * `size`.
+ * `size`. Returns how many of the bytes were written.
  */
-void dibs__escape(char *out, size_t size, const char *bytes, size_t length);
+size_t dibs__escape(char *out, size_t size, const char *bytes, size_t length);
 
 #endif

@@ -83,6 +83,10 @@ TEST(names_in_errors_are_quoted)
     memset(name, 'n', DIBS_NAME_MAX);
     name[DIBS_NAME_MAX] = '\0';
     assert_non_null(strstr(dibs__quote(out, name), "...\""));
+    name[40] = '\0';
+    assert_null(strstr(dibs__quote(out, name), "..."));
+    memset(name, '\xc3', 40); /* shown as four times as many */
+    assert_non_null(strstr(dibs__quote(out, name), "\\xc3...\""));
 }
 
 TEST(escaping_never_cuts_within_an_escape)
