@@ -19,8 +19,8 @@
 
 static struct {
     pthread_mutex_t mutex;
-    char why[512]; /* guarded by mutex: the reason, after a colon; "": it is not known yet */
-    bool told;     /* guarded by mutex: run_tell_loss was called */
+    char why[CLI_SHOWN_MAX + 512]; /* guarded by mutex: the reason, after a colon; "": it is not known yet */
+    bool told;                     /* guarded by mutex: run_tell_loss was called */
 } loss = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static _Atomic bool waits; /* atomic: the main thread waits for the lock */
@@ -107,7 +107,7 @@ static void on_loss(const char *name, const dibs_event *event)
     if (!colon)
         return;
     pthread_mutex_lock(&loss.mutex);
-    snprintf(loss.why, sizeof loss.why, "%s%.80s%s", *which ? ": " : "", which, colon);
+    snprintf(loss.why, sizeof loss.why, "%s%s%s", *which ? ": " : "", which, colon);
     told = loss.told;
     pthread_mutex_unlock(&loss.mutex);
     if (told)

@@ -54,6 +54,16 @@ def lost():
     equal(owners("a", "b"), [None, None])
 
 
+@test("a long name that is lost is told whole")
+def lost_of_a_long_name():
+    name = "x" + 60 * "\u00e9"
+    process = holder("a", "--also", name, env={"LC_ALL": "C.UTF-8"})
+    equal(dibs("break", "-y", name).status, 0)
+    done = Done(process)
+    equal(done.status, 76)
+    assert f"a and 1 more: the lease was lost: {name}: its key is gone" in done.err, done.err
+
+
 @test("dibs hold holds and releases several names")
 def held():
     process = hold("--also", "b", "a")
