@@ -121,24 +121,27 @@ static void doubt_master(void *context)
 
 /* ------------------------------------------------------- what each of them says */
 
-/* Fills in what the sentinel says: its master, and its id. */
+/* Fills in what the sentinel says: its master, its id, and whether there can be a failover. */
 static dibs_status ask_one(struct dibs__sentinel_host *host, const char *name, int64_t until, struct dibs__error *error)
 {
     const char *const asks_master[] = {"SENTINEL", "GET-MASTER-ADDR-BY-NAME", name, NULL},
-                      *const asks_id[] = {"SENTINEL", "MYID", NULL}, *const *const commands[] = {asks_master, asks_id};
+                      *const asks_id[] = {"SENTINEL", "MYID", NULL},
+                      *const asks_failover[] = {"SENTINEL", "CKQUORUM", name, NULL},
+                      *const *const commands[] = {asks_master, asks_id, asks_failover};
     struct dibs__endpoint *endpoint = &host->endpoint;
     struct dibs__link *link = dibs__inquiry_open(endpoint, DIBS__LINK_SENTINEL, until, error);
-    redisReply *replies[2];
+    redisReply *replies[3];
 
     if (!link)
         return error->status;
-    dibs_status status = dibs__inquiry_ask(link, commands, 2, replies, until, error);
+    dibs_status status = dibs__inquiry_ask(link, commands, 3, replies, until, error);
     dibs__link_free(link);
     if (status != DIBS_OK)
         return status;
     status = dibs__sentinel_read_master(replies[0], endpoint->url.shown, host->master, &host->port, error);
     dibs__sentinel_take_id(host, replies[1]);
-    dibs__inquiry_free(replies, 2);
+    host->no_failover = dibs__reply_is_error(replies[2], "NOQUORUM");
+    dibs__inquiry_free(replies, 3);
     if (status == DIBS_OK && !host->master[0])
         status = dibs__error_set(error, DIBS_UNAVAILABLE, "%s does not know that name", endpoint->url.shown);
     return status;
@@ -176,7 +179,7 @@ dibs_status dibs__sentinel_survey(struct dibs__sentinel *sentinel, int64_t deadl
         int64_t now = dibs__now(sentinel->master->clock);
         ask_one(host, name, now + (deadline - now) / (int64_t)(hosts.count - i), &why);
         if (!is_second_name(&hosts, i))
-            told(context, host->endpoint.url.shown, host->master, host->port, &why);
+            told(context, host->endpoint.url.shown, host->master, host->port, host->no_failover, &why);
     }
     dibs__sentinel_hosts_free(&hosts);
     return DIBS_OK;

@@ -37,10 +37,11 @@ void dibs__sentinel_free(struct dibs__sentinel *sentinel); /* no thread may be i
  * Asks each known sentinel which server is the master: one after the other, by the calling thread, on separate
  * connections, each until its share of the time is over. `told` is called for each, once for one that is known by two
  * names. If its error is DIBS_OK, the sentinel names that host and port; otherwise the error says why it names none.
+ * no_failover: it says that there can be no failover, because too few sentinels are up.
  * DIBS_OK: all were asked. DIBS_NO_MEMORY. DIBS_UNAVAILABLE: the sentinels were in use until the deadline.
  */
 typedef void dibs__sentinel_told_fn(void *context, const char *sentinel, const char *host, unsigned port,
-                                    const struct dibs__error *error);
+                                    bool no_failover, const struct dibs__error *error);
 dibs_status dibs__sentinel_survey(struct dibs__sentinel *sentinel, int64_t deadline, dibs__sentinel_told_fn *told,
                                   void *context, struct dibs__error *error);
 

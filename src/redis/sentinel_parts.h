@@ -79,6 +79,7 @@ struct dibs__sentinel_host {
     int64_t epoch;               /* the config epoch of the master; -1: not known */
     size_t others;               /* number of other sentinels that this one knows */
     char id[DIBS__RUN_ID + 1];   /* id of this sentinel; "": not known */
+    bool no_failover;            /* of a survey: too few sentinels are up for one, this sentinel says */
 };
 
 /* Used by one thread at a time. All zero: there are none. */

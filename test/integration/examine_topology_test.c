@@ -61,6 +61,30 @@ TEST(examine_reports_a_sentinel_that_names_another_master)
     sentinels_stop(s);
 }
 
+static bool sees_no_failover(dibs_runtime *rt, const char *words)
+{
+    return findings_find(findings_of(rt), "sentinels", WARN, words) != NULL;
+}
+
+TEST(examine_warns_where_too_few_sentinels_are_left_for_a_failover)
+{
+    static const char one_of_three[] = "There can be no failover, as 1 of 3 sentinels see it";
+    sentinels *s = sentinels_start(NULL);
+    dibs_runtime *rt = open_url(s->url, &(dibs_config){.connect_timeout_ms = 3000});
+
+    assert_false(sees_no_failover(rt, "failover"));
+    server_do(s->sentinels[0], "SENTINEL SET " SENTINEL_MASTER " quorum 4");
+    assert_true(sees_no_failover(rt, one_of_three));
+    server_do(s->sentinels[0], "SENTINEL SET " SENTINEL_MASTER " quorum 1");
+    assert_false(sees_no_failover(rt, "failover"));
+    server_kill(s->sentinels[1]);
+    server_kill(s->sentinels[2]);
+    server_do(s->sentinels[0], "SENTINEL SET " SENTINEL_MASTER " down-after-milliseconds 600");
+    await_that(sees_no_failover(rt, one_of_three)); /* 1 is enough for the quorum, but no majority */
+    dibs_close(rt);
+    sentinels_stop(s);
+}
+
 TEST(examine_warns_of_a_single_sentinel)
 {
     server *master = test_server(server_start(&(server_options){.tcp = true}));

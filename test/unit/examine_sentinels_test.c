@@ -124,4 +124,12 @@ TEST_ON(a_sentinel_that_names_another_master_is_reported, struct rig *r)
     expect(r, FAKES, DIBS_VERDICT_WARN, "names another master, 127.0.0.1:1, than the one that is used.");
 }
 
+/* It comes last, and is said once for all. */
+TEST_ON(sentinels_that_see_no_way_to_a_failover_are_reported, struct rig *r)
+{
+    for (int i = 1; i < FAKES; i++)
+        fake_redis_answer(r->fakes[i].redis, "SENTINEL CKQUORUM", "-NOQUORUM 1 usable Sentinels. Not enough\r\n");
+    expect(r, FAKES + 1, DIBS_VERDICT_WARN, "There can be no failover, as 2 of 3 sentinels see it: ");
+}
+
 TESTS(setup, teardown)

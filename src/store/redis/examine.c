@@ -196,14 +196,17 @@ static void tell_tracking(struct dibs__examining *e)
 struct survey {
     struct dibs__examining *e;
     unsigned known, agreeing;
+    unsigned hopeless; /* number of those that say that there can be no failover */
 };
 
-static void told(void *context, const char *sentinel, const char *host, unsigned port, const struct dibs__error *error)
+static void told(void *context, const char *sentinel, const char *host, unsigned port, bool no_failover,
+                 const struct dibs__error *error)
 {
     struct survey *survey = context;
     struct dibs__examining *e = survey->e;
 
     survey->known++;
+    survey->hopeless += no_failover;
     if (error->status == DIBS_NO_MEMORY)
         e->examination->no_memory = true;
     else if (error->status != DIBS_OK)
@@ -238,6 +241,14 @@ void dibs__examine_sentinels(struct dibs__examining *e)
     else if (survey.agreeing == survey.known)
         DIBS__SAY(e, "sentinels", DIBS_VERDICT_OK, "", "There are %u sentinels, and all name that master.",
                   survey.known);
+    if (survey.hopeless > 0)
+        DIBS__SAY(
+            e, "sentinels", DIBS_VERDICT_WARN,
+            "Start the sentinels that are missing, or have the others forget them (SENTINEL RESET), or lower the "
+            "quorum; SENTINEL CKQUORUM tells which it is.",
+            "There can be no failover, as %u of %u sentinels see it: too few of them are up for a majority, or for "
+            "the quorum that is set.",
+            survey.hopeless, survey.known);
 }
 
 /* ---------------------------------------------------------------------- the order */
