@@ -145,6 +145,10 @@ TEST(examine_reports_the_nodes_of_a_cluster)
     for (size_t i = 0; i < found->count; i++)
         servers += strcmp(found->all[i].subject, "connection") == 0;
     assert_int_equal(servers, 3);
+    server_kill(c->nodes[2]);
+    findings_expect(findings_of(rt), "cluster", BAD, "1 of 3 masters can't be reached");
+    server_restart(c->nodes[2]);
+    cluster_await_ok(c);
     dibs_close(rt);
     lose_a_slot(c);
     rt = open_url(c->url, NULL);

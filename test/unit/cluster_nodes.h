@@ -35,6 +35,7 @@ struct noted {
     bool can_keep;
     dibs_status connects, walks, examines;
     unsigned walked, examined;
+    bool away;       /* when it is examined */
     size_t fd_count; /* of its interest */
     int64_t deadline;
     const struct pollfd *attended;
@@ -176,6 +177,7 @@ static inline dibs_status note_examine(struct dibs__store *store, struct dibs__e
                                        struct dibs__error *why)
 {
     noted_of(store)->examined++;
+    examination->reached = !noted_of(store)->away;
     return dibs__error_set(why, noted_of(store)->examines, "%s", "a node said so");
 }
 

@@ -325,6 +325,9 @@ TEST(each_master_is_examined_once_and_the_slots_are_counted)
     expect_told(DIBS_VERDICT_OK, "Each slot has a master; there are 3 masters.");
     for (size_t i = 0; i < NODES; i++)
         assert_int_equal(scene.nodes[i].examined, 1);
+    scene.nodes[1].away = true;
+    expect_told(DIBS_VERDICT_BAD, "1 of 3 masters can't be reached: the locks in their slots");
+    scene.nodes[1].away = false;
     divide_slots(2);
     expect_told(DIBS_VERDICT_WARN, "There are 2 masters: when one fails");
     divide_slots(1);

@@ -85,9 +85,12 @@ static dibs_status examine_one(struct dibs__cluster *cluster, unsigned char plac
     return status;
 }
 
-/* Reports on the cluster as a whole: how many masters have slots, and how many slots have no owner. */
+/*
+ * Reports on the cluster as a whole: how many masters have slots, how many of these can be reached, and how many slots
+ * have no owner.
+ */
 static void tell_of_slots(const struct dibs__cluster *cluster, struct dibs__examination *examination, unsigned masters,
-                          unsigned unowned)
+                          unsigned reached, unsigned unowned)
 {
     const char *shown = cluster->url.shown;
 
@@ -95,6 +98,10 @@ static void tell_of_slots(const struct dibs__cluster *cluster, struct dibs__exam
         dibs__found(examination, shown, "cluster", DIBS_VERDICT_BAD,
                     "Bring the masters of these slots back, or give the slots to others (redis-cli --cluster fix).",
                     "%u of %u slots have no master: the locks in them can't be taken.", unowned, DIBS__SLOTS);
+    else if (reached < masters)
+        dibs__found(examination, shown, "cluster", DIBS_VERDICT_BAD, "See the lines of these masters.",
+                    "%u of %u masters can't be reached: the locks in their slots can't be taken.", masters - reached,
+                    masters);
     else if (masters < MASTERS_ENOUGH)
         dibs__found(examination, shown, "cluster", DIBS_VERDICT_WARN, "Use at least three masters.",
                     "There %s %u master%s: when one fails, the rest is no majority, and there is no failover.",
@@ -108,7 +115,7 @@ dibs_status dibs__cluster_examine(struct dibs__store *base, struct dibs__examina
                                   struct dibs__error *error)
 {
     struct dibs__cluster *cluster = dibs__cluster_of(base);
-    unsigned masters = 0, unowned = 0;
+    unsigned masters = 0, reached = 0, unowned = 0;
     struct tour tour = {.until = 0};
 
     set_time(cluster, &tour);
@@ -126,7 +133,8 @@ dibs_status dibs__cluster_examine(struct dibs__store *base, struct dibs__examina
         masters++;
         if (examine_one(cluster, place, examination, error) != DIBS_OK)
             return error->status;
+        reached += examination->reached;
     }
-    tell_of_slots(cluster, examination, masters, unowned);
+    tell_of_slots(cluster, examination, masters, reached, unowned);
     return DIBS_OK;
 }
