@@ -42,6 +42,10 @@
 #ifndef DIBS_HPP
 #define DIBS_HPP
 
+#if __cplusplus < 201703L
+#error "dibs.hpp needs C++17 or later (-std=c++17)"
+#endif
+
 #include "dibs.h"
 
 #include <algorithm>

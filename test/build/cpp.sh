@@ -111,6 +111,13 @@ ignored_lock_warns() {
     done
 }
 
+# says_which_standard COMPILER: the first error of an older standard names the one that is needed.
+says_which_standard() {
+    printf '#include <dibs.hpp>\n' >"$tmp/old.cc"
+    if "$1" -std=c++14 -fsyntax-only "-I$DIBS_TOP/include" "$tmp/old.cc" 2>"$tmp/said"; then return 1; fi
+    grep -m 1 'error' "$tmp/said" | grep 'needs C++17'
+}
+
 # guard_wants_braces COMPILER LANGUAGE: a guard cannot be all that an "if" has.
 guard_wants_braces() {
     printf '#include <dibs.h>\nvoid f(dibs_runtime *rt, int want) { if (want) DIBS_GUARD(rt, "a", s); }\n' >"$tmp/if.$2"
@@ -119,7 +126,7 @@ guard_wants_braces() {
     "$1" -fsyntax-only "-I$DIBS_TOP/include" "$tmp/braces.$2"
 }
 
-tap_plan 52
+tap_plan 54
 server_start || exit 1
 for compiler in g++ clang++; do
     for standard in c++17 c++20; do
@@ -133,6 +140,7 @@ for compiler in g++ clang++; do
     tap "$compiler, c++11: an ignored lock is warned of" ignored_lock_warns "$compiler" c++11 cc
     tap "$compiler, c++17: an ignored lock is warned of" ignored_lock_warns "$compiler" c++17 cc
     tap "$compiler: a guard that was moved to another thread" moved_guard "$compiler"
+    tap "$compiler, c++14: an error names C++17" says_which_standard "$compiler"
     tap "$compiler, C++: a guard without braces is an error" guard_wants_braces "$compiler" cc
 done
 for compiler in gcc clang; do
