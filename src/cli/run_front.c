@@ -389,6 +389,9 @@ static int run_once(struct front *front)
     close(front->wire);
     front->wire = -1;
     take_terminal_back(front);
+    if (front->status >= 0 && front->term_sent && !front->taken_over && !front->lost)
+        cli_warn("%s: SIGTERM was sent to %s, because the process that holds the lock did not answer in time",
+                 run_plan.shown, run_plan.command[0]);
     status = front->status >= 0 ? front->status : clean_up(front);
     return front->held_back && !front->group && status == 128 + SIGTSTP ? -1 : status;
 }

@@ -258,7 +258,9 @@ def ended_by_itself():
     time.sleep(6)  # the first process has found the other one silent, and nothing to send SIGTERM to
     os.kill(with_lock, signal.SIGCONT)
     own.process.send_signal(signal.SIGCONT)
-    equal(Done(process).status, 3)
+    done = Done(process)
+    equal(done.status, 3)
+    assert "n: SIGTERM was sent to sh, because the process that holds the lock did not answer in time\n" in done.err, done.err
 
 
 @test("a COMMAND whose exec takes longer than the lease: dibs was not stopped meanwhile")
