@@ -238,12 +238,12 @@ static void watch(struct front *front, int64_t now)
         signal_command(front, SIGTERM);
         signal_command(front, SIGCONT);
     }
-    if (silent && left <= 2 * budget && !front->taken_over) {
-        front->taken_over = true;
-        cli_warn("%s: the process that holds the lock does not answer: the lease is lost", run_plan.shown);
-    }
+    bool takes_over = silent && left <= 2 * budget && !front->taken_over;
+    front->taken_over = front->taken_over || takes_over;
     if (front->taken_over)
         signal_all(front, SIGKILL);
+    if (takes_over) /* only now, because standard error may take no more, and keep this process */
+        cli_warn("%s: the process that holds the lock does not answer: the lease is lost", run_plan.shown);
 }
 
 /* The time between two beats, or looks at whether the holder has answered. */

@@ -325,6 +325,28 @@ def is_alive_beside(pair, own):
     return any(pid not in own for pid in processes_with(pair.mark))
 
 
+@test("a standard error that takes no more does not keep dibs from killing COMMAND")
+def stalled_error():
+    own = Server()
+    out, into = os.pipe()
+    os.set_blocking(into, False)
+    try:
+        while True:
+            os.write(into, bytes(4096))
+    except BlockingIOError:
+        os.set_blocking(into, True)
+    script = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
+    process = start("run", "-t", "4", "n", "sh", "-c", script, env={"DIBS_URL": own.url}, stderr=into)
+    os.close(into)
+    command = children(holder_of(ready(process)))[0]
+    own.process.send_signal(signal.SIGSTOP)
+    try:
+        wait_for(lambda: not alive(command), "the end of COMMAND")
+    finally:
+        os.close(out)
+    equal(Done(process).status, 76)
+
+
 @test("a server that was killed, and restarted without its data")
 def server_killed():
     own = Server()
