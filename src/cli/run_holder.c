@@ -120,14 +120,14 @@ static void give_up(struct holder *holder, int64_t kill_ms, const char *why)
     if (holder->given_up)
         return;
     holder->given_up = true;
-    if (why)
-        cli_warn("%s: %s", run_plan.shown, why);
-    else
-        run_tell_loss();
     if (holder->phase < TERM_SENT)
         send_term(holder, kill_ms);
     else if (holder->phase == TERM_SENT && holder->phase_until_ms > kill_ms)
         holder->phase_until_ms = kill_ms;
+    if (why) /* only now, because standard error may take no more, and keep this process */
+        cli_warn("%s: %s", run_plan.shown, why);
+    else
+        run_tell_loss();
 }
 
 static void on_lost(struct holder *holder, int64_t now)

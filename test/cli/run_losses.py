@@ -325,9 +325,8 @@ def is_alive_beside(pair, own):
     return any(pid not in own for pid in processes_with(pair.mark))
 
 
-@test("a standard error that takes no more does not keep dibs from killing COMMAND")
-def stalled_error():
-    own = Server()
+def full_pipe():
+    """Its ends. It takes no more: whoever writes there waits for a reader."""
     out, into = os.pipe()
     os.set_blocking(into, False)
     try:
@@ -335,6 +334,13 @@ def stalled_error():
             os.write(into, bytes(4096))
     except BlockingIOError:
         os.set_blocking(into, True)
+    return out, into
+
+
+@test("a standard error that takes no more does not keep dibs from killing COMMAND")
+def stalled_error():
+    own = Server()
+    out, into = full_pipe()
     script = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
     process = start("run", "-t", "4", "n", "sh", "-c", script, env={"DIBS_URL": own.url}, stderr=into)
     os.close(into)
@@ -342,6 +348,19 @@ def stalled_error():
     own.process.send_signal(signal.SIGSTOP)
     try:
         wait_for(lambda: not alive(command), "the end of COMMAND")
+    finally:
+        os.close(out)
+    equal(Done(process).status, 76)
+
+
+@test("a standard error that takes no more does not keep dibs from ending COMMAND after a loss")
+def stalled_error_of_a_loss():
+    out, into = full_pipe()
+    process = holder("n", "-t", "600", stderr=into)
+    os.close(into)
+    server().ask("DEL", "lock:n")
+    try:
+        wait_for(lambda: not alive(process.command), "the end of COMMAND")
     finally:
         os.close(out)
     equal(Done(process).status, 76)
