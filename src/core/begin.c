@@ -32,11 +32,8 @@ static dibs_status end_beginning(struct beginning *call, dibs_status status)
         if (dibs__task_complete(call->task))
             dibs__runtime_give_up(call->task->runtime, &call->task->holds);
     }
-    if (call->visit.core) {
-        if (status == DIBS_OK)
-            dibs__count(&call->visit.core->stats.begun);
+    if (call->visit.core)
         dibs__visit_end(&call->visit);
-    }
     dibs__losses_free(call->losses);
     return status;
 }
@@ -70,6 +67,14 @@ static dibs_status begin_to_lock(struct beginning *call, dibs_task *task, dibs_q
     return status;
 }
 
+/* Ends a call that never had to wait. */
+static void complete_at_once(const struct beginning *call, const struct dibs__error *error)
+{
+    if (call->visit.core)
+        dibs__count(&call->visit.core->stats.begun); /* first: another thread may take the completion at once */
+    dibs__begun_complete(call->done, error);
+}
+
 /* ---------------------------------------------------------------------- locks */
 
 /* The task was cancelled before it called. */
@@ -95,7 +100,7 @@ static dibs_status begin_lock(struct beginning *call, const char *name, size_t n
         dibs__lock_refuse(runtime, "task", hold, wish->flags, &why);
     if (hold)
         call->done->fence = dibs__lease_fence(hold->lease);
-    dibs__begun_complete(call->done, &why);
+    complete_at_once(call, &why);
     return DIBS_OK;
 }
 
@@ -131,7 +136,7 @@ static dibs_status begin_names(struct beginning *call, const char *const *names,
     else if (several) /* all of the locks are held already */
         dibs__several_hold(several, &task->holds);
     dibs__several_free(several);
-    dibs__begun_complete(call->done, &why);
+    complete_at_once(call, &why);
     return DIBS_OK;
 }
 
@@ -249,6 +254,7 @@ static dibs_status begin_release(dibs_task *task, struct dibs__visit *visit, str
     unlock->lease = dibs__holds_remove(&task->holds, hold);
     dibs__loss_unwatch(unlock->lease);
     dibs__order_releases(unlock->lease->name, unlock->lease->name_size);
+    dibs__count(&visit->core->stats.begun);
     dibs__workers_settle(visit->core->workers, &unlock->job, DIBS__JOB_GOES_ON);
     return DIBS_OK;
 }
@@ -273,7 +279,7 @@ static dibs_status begin_unlock(struct beginning *call, const char *name, size_t
     } else { /* the runtime was closed, so only the hold is left */
         dibs__lock_forget(dibs__holds_remove(&task->holds, hold), &why);
     }
-    dibs__begun_complete(done, &why);
+    complete_at_once(call, &why);
     return DIBS_OK;
 }
 

@@ -609,6 +609,7 @@ dibs_status dibs__wanting_begin(struct dibs__wanting *wanting, struct dibs__done
         return no_memory(error);
     wanting->done = done;
     if (make_losses(wanting)) {
+        dibs__count(&wanting->core->stats.begun);
         start_begun(wanting);
         return DIBS_OK;
     }

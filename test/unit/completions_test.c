@@ -740,6 +740,46 @@ TEST(completions_of_a_task_come_in_order)
     assert_int_equal(stats_of(s->rt).begun, TASKS * CALLS);
 }
 
+struct counted {
+    dibs_queue *queue;
+    dibs_runtime *rt;
+    uint64_t calls, taken, most_missing;
+};
+
+/* Polls, so as to take each completion at once. */
+static void take_and_count(void *arg)
+{
+    struct counted *c = arg;
+    dibs_completion out;
+
+    while (c->taken < c->calls) {
+        if (dibs_queue_take(c->queue, &out, 1, 0) == 0)
+            continue;
+        uint64_t begun = stats_of(c->rt).begun;
+        if (++c->taken > begun && c->taken - begun > c->most_missing)
+            c->most_missing = c->taken - begun;
+    }
+}
+
+/* The calls of one begin at a time: those that complete at once, and those that ask the store. */
+TEST(who_takes_a_completion_finds_its_call_counted)
+{
+    enum { ROUNDS = 20000 };
+    struct counted c = {.queue = q, .rt = s->rt, .calls = 2 * ROUNDS};
+    actor *a = actor_start();
+
+    actor_begin(a, take_and_count, &c);
+    for (int i = 0; i < 2 * ROUNDS; i++) {
+        dibs_status status;
+        do
+            status = i % 2 ? dibs_unlock_begin(task, "a", q, NULL) : dibs_lock_begin(task, "a", FOREVER, NULL, q, NULL);
+        while (status == DIBS_BUSY);
+        assert_status(DIBS_OK, status);
+    }
+    actor_finish(a);
+    assert_int_equal(c.most_missing, 0);
+}
+
 /* Fair acquires that one thread begins are granted in that order. */
 TEST(fair_acquires_reach_the_store_in_order)
 {
