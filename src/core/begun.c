@@ -331,10 +331,10 @@ static bool is_sent(struct dibs__wanting *wanting)
     return acquire && !dibs__core_confirms(wanting->core) && dibs__acquire_is_sent(acquire);
 }
 
-static void leave_line(struct dibs__wanting *wanting)
+static void leave_line(struct dibs__wanting *wanting, bool in_vain)
 {
     if (lines_up(wanting))
-        dibs__workers_leave_line(wanting->core->workers, &wanting->job);
+        dibs__workers_leave_line(wanting->core->workers, &wanting->job, in_vain);
 }
 
 static enum dibs__job_next step(struct dibs__wanting *wanting)
@@ -373,7 +373,7 @@ static enum dibs__job_next go_on(struct dibs__wanting *wanting)
             continue;
         wanting->asked = true;
         if (is_sent(wanting))
-            leave_line(wanting);
+            leave_line(wanting, false);
         return next;
     }
 }
@@ -405,6 +405,12 @@ static enum dibs__awaited await_wanting(struct dibs__job *job, int64_t until, st
     return await_replies(wanting, &waiting);
 }
 
+/* Whether the ask that was just finished met an outage. */
+static bool met_outage(const struct dibs__acquire *acquire)
+{
+    return acquire->state == DIBS__ACQUIRE_ENDED ? acquire->status == DIBS_UNAVAILABLE : acquire->budget.in_outage;
+}
+
 static enum dibs__job_next finish_wanting(struct dibs__job *job)
 {
     struct dibs__wanting *wanting = wanting_of(job);
@@ -419,7 +425,7 @@ static enum dibs__job_next finish_wanting(struct dibs__job *job)
         dibs__acquire_finish(&wanting->acquire);
     /* With several names, only the replies to the tries say which one the call waits for (rule 69). */
     if (acquire)
-        leave_line(wanting);
+        leave_line(wanting, met_outage(acquire));
     return go_on(wanting);
 }
 

@@ -40,6 +40,8 @@ struct dibs__workers {
     struct dibs__job *line DIBS__GUARDED_BY(dibs__workers_mutex); /* list */
     int64_t line_since DIBS__GUARDED_BY(dibs__workers_mutex);     /* when the first of these became that */
     int64_t line_number DIBS__GUARDED_BY(dibs__workers_mutex);    /* of the job that entered the line last */
+    int64_t line_patience DIBS__GUARDED_BY(dibs__workers_mutex);  /* of the job that looked at the line last */
+    int64_t waits_after DIBS__GUARDED_BY(dibs__workers_mutex);    /* jobs up to that number wait for no other */
     size_t jobs DIBS__GUARDED_BY(dibs__workers_mutex);            /* jobs that have not ended */
     unsigned idle DIBS__GUARDED_BY(dibs__workers_mutex);          /* number of threads that sleep on work */
     unsigned count DIBS__GUARDED_BY(dibs__workers_mutex);         /* number of threads */
@@ -136,14 +138,15 @@ bool dibs__workers_line_up(struct dibs__workers *w, struct dibs__job *job, int64
     if (!job->line.previous)
         enter_line(w, job, now);
     int64_t until = w->line_since + patience + (job->line_number - w->line->line_number); /* they leave in order, too */
-    bool waits = w->line != job && now < until;
+    bool waits = w->line != job && now < until && job->line_number > w->waits_after;
+    w->line_patience = patience;
     if (waits)
         job->due = until;
     dibs__workers_mutex_unlock(&w->mutex);
     return waits;
 }
 
-static void leave_line(struct dibs__workers *w, struct dibs__job *job) DIBS__REQUIRES(dibs__workers_mutex)
+static void leave_line(struct dibs__workers *w, struct dibs__job *job, bool in_vain) DIBS__REQUIRES(dibs__workers_mutex)
 {
     bool was_first = w->line == job;
 
@@ -152,14 +155,17 @@ static void leave_line(struct dibs__workers *w, struct dibs__job *job) DIBS__REQ
     DIBS__LIST_REMOVE(w->line, job, line);
     if (!was_first || !w->line)
         return;
-    w->line_since = dibs__now(w->clock);
+    int64_t now = dibs__now(w->clock);
+    if (in_vain && now >= w->line_since + w->line_patience)
+        w->waits_after = w->line_number; /* their patience has ended, whether they have run since or not */
+    w->line_since = now;
     post(w, w->line);
 }
 
-void dibs__workers_leave_line(struct dibs__workers *w, struct dibs__job *job)
+void dibs__workers_leave_line(struct dibs__workers *w, struct dibs__job *job, bool in_vain)
 {
     dibs__workers_mutex_lock(&w->mutex);
-    leave_line(w, job);
+    leave_line(w, job, in_vain);
     dibs__workers_mutex_unlock(&w->mutex);
 }
 
@@ -181,7 +187,7 @@ void dibs__workers_settle(struct dibs__workers *w, struct dibs__job *job, enum d
     dibs__workers_mutex_lock(&w->mutex);
     DIBS__REQUIRE(job->state == DIBS__JOB_RUNNING || job->state == DIBS__JOB_POSTED);
     if (next == DIBS__JOB_ENDS) {
-        leave_line(w, job);
+        leave_line(w, job, false);
         job->state = DIBS__JOB_ENDED;
         if (--w->jobs == 0 && w->ending)
             pthread_cond_broadcast(&w->work);

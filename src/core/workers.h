@@ -104,8 +104,11 @@ bool dibs__workers_run_some(struct dibs__workers *workers, int64_t until, int64_
  */
 bool dibs__workers_line_up(struct dibs__workers *workers, struct dibs__job *job, int64_t patience);
 
-/* Called by the same thread: takes the job out of the line, if it is there. */
-void dibs__workers_leave_line(struct dibs__workers *workers, struct dibs__job *job);
+/*
+ * Called by the same thread: takes the job out of the line, if it is there. in_vain: its request could not be made; if
+ * that took as long as the patience of those behind it, none of them rests for the next one.
+ */
+void dibs__workers_leave_line(struct dibs__workers *workers, struct dibs__job *job, bool in_vain);
 
 /* Called by any thread: wakes the driving thread, if there is one, and posts all jobs in the line. */
 void dibs__workers_wake(struct dibs__workers *workers);

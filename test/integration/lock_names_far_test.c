@@ -1,6 +1,8 @@
 /* A call for several names whose server is far away, or falls silent while names are given back. */
 #include "kept_setup.h"
+#include "support/queue.h"
 #include "support/script_server.h"
+#include "support/tasks.h"
 
 #define TIMEOUT_MS 8000
 
@@ -71,6 +73,42 @@ TEST_ON(one_try_from_far_away_gets_names_that_are_kept, fixture *f)
     for (int i = 0; status == DIBS_BUSY && now_ms() < limit; i++)
         status = try_what_is_kept(far, net, f->rt, i);
     assert_status(DIBS_OK, status);
+}
+
+/*
+ * Each call for both names tries them first, and the others wait for its answer: all of that takes longer than
+ * outage_ms, which is no outage.
+ */
+TEST_ON(fair_calls_from_far_away_keep_their_order, fixture *f)
+{
+    enum { TASKS = 45, DELAY_MS = 25, OUTAGE_MS = 200, COMMAND_MS = 800 };
+    static const dibs_lock_options fair = {.flags = DIBS_FAIR};
+    dibs_runtime *other = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
+    dibs_task *tasks[TASKS];
+
+    f->config.outage_ms = OUTAGE_MS;
+    script_server *net = open_through(f, COMMAND_MS);
+    dibs_queue *q = test_queue(queue_new());
+    lock_and_release(f->rt, "first", DIBS_WAIT_FOREVER);
+    assert_status(DIBS_OK, dibs_lock(other, "a"));
+    script_server_delay(net, DELAY_MS);
+    int64_t since = now_ms();
+    for (int i = 0; i < TASKS; i++) {
+        tasks[i] = task_of_runtime(f->rt);
+        assert_status(DIBS_OK,
+                      dibs_lock_names_begin(tasks[i], names, i % 3 ? 2 : 1, DIBS_WAIT_FOREVER, &fair, q, NULL));
+    }
+    queue_await(f->server, "a", TASKS);
+    int64_t took = now_ms() - since;
+    assert_that(took > COMMAND_MS, "the line took only %ld ms", (long)took);
+    script_server_delay(net, 0);
+    assert_status(DIBS_OK, dibs_unlock(other, "a"));
+    for (int i = 0; i < TASKS; i++) {
+        dibs_completion done = next_done(q);
+        assert_status(DIBS_OK, done.status);
+        assert_ptr_equal(done.task, tasks[i]);
+        dibs_task_free(tasks[i]); /* and what it holds */
+    }
 }
 
 TESTS(fixture_setup, fixture_teardown)

@@ -210,6 +210,42 @@ TEST(asks_on_broken_connections_hold_up_no_others)
     a_wait_within_the_process_ends_beside(*state, true);
 }
 
+/*
+ * None waits until each of those before it has tried to send its ask: a call rests once and tries once after outage_ms
+ * at most.
+ */
+TEST_ON(fair_calls_end_soon_when_an_outage_lasts, fixture *f)
+{
+    enum { TASKS = 200, OUTAGE_MS = 300, COMMAND_MS = 150, MOST_MS = OUTAGE_MS + 2 * COMMAND_MS, TRIES = 5 };
+    static const dibs_lock_options fair = {.flags = DIBS_FAIR};
+    int64_t took = INT64_MAX;
+
+    f->config.outage_ms = OUTAGE_MS;
+    f->config.command_timeout_ms = COMMAND_MS;
+    fixture_open_connected(f, LONG_LEASE_MS);
+    dibs_queue *q = test_queue(queue_new());
+    for (int i = 0; i < TRIES && took > MOST_MS; i++) { /* the test may stand still itself */
+        dibs_task *tasks[TASKS];
+        char name[8];
+        for (int k = 0; k < TASKS; k++)
+            tasks[k] = task_of_runtime(f->rt);
+        server_pause(f->server);
+        int64_t began = now_ms();
+        for (int k = 0; k < TASKS; k++) {
+            snprintf(name, sizeof name, "n%d", k);
+            begin_lock(tasks[k], name, FOREVER, &fair, q);
+        }
+        for (int k = 0; k < TASKS; k++)
+            assert_status(DIBS_UNAVAILABLE, next_done(q).status);
+        took = now_ms() - began;
+        server_resume(f->server);
+        await_that(dibs_forget(f->rt, "n0") == DIBS_OK);
+        for (int k = 0; k < TASKS; k++)
+            dibs_task_free(tasks[k]);
+    }
+    assert_that(took <= MOST_MS, "%ld ms", (long)took);
+}
+
 /* The connection had been closed unnoticed, and no new one comes. */
 TEST_ON(a_cancel_does_not_wait_for_a_broken_connection, fixture *f)
 {

@@ -13,6 +13,7 @@ struct work {
     struct dibs__workers *workers;
     enum dibs__job_next begins, finishes; /* what the job returns */
     bool answered;                        /* what await returns */
+    bool in_vain;                         /* finish leaves the line so */
     int64_t awaited_until;                /* of the last await */
     int64_t patience;                     /* in the line; 0: does not stand there */
     atomic_bool stuck;                    /* finish waits until this is false */
@@ -60,6 +61,8 @@ static enum dibs__job_next finish(struct dibs__job *job)
     atomic_fetch_add(&of(job)->finishing, 1);
     (void)within(LIMIT_MS, !atomic_load(&of(job)->stuck));
     atomic_fetch_add(&of(job)->finished, 1);
+    if (of(job)->in_vain)
+        dibs__workers_leave_line(of(job)->workers, job, true);
     return of(job)->finishes;
 }
 
@@ -479,7 +482,7 @@ TEST(the_line_keeps_its_order_whoever_leaves)
     setup_line(w, JOBS, *state, PATIENT, &order);
     for (int i = JOBS - 1; i > 0; i--) {
         if (i % 4 == 0)
-            dibs__workers_leave_line(*state, &w[i].job);
+            dibs__workers_leave_line(*state, &w[i].job, false);
         dibs__workers_settle(*state, &w[i].job, i % 4 == 0 ? DIBS__JOB_ENDS : DIBS__JOB_GOES_ON);
     }
     pause_ms(10);
@@ -532,6 +535,38 @@ TEST(the_line_keeps_its_order_when_its_patience_ends)
     for (unsigned i = 1; i < JOBS; i++)
         assert_int_equal(w[i].place, i);
     teardown_moved_clock(state, &clock);
+}
+
+/* As where so many rest in it that some have not run yet when the first leaves. */
+TEST(the_patience_of_the_line_ends_for_all_who_are_in_it)
+{
+    enum { JOBS = 4 };
+    static struct moved_clock clock;
+    static struct work w[JOBS];
+    atomic_uint order;
+
+    setup_moved_clock(state, &clock);
+    setup_line(w, JOBS, *state, MS(50), &order);
+    for (unsigned i = 0; i < JOBS; i += 2) {
+        w[i].answered = false;
+        atomic_store(&w[i].stuck, true);
+    }
+    w[0].in_vain = true;
+    go_on(w, JOBS);
+    for (unsigned i = 1; i < JOBS; i++)
+        await_that(atomic_load(&w[i].rested) > 0);
+    moved_clock_advance(&clock, MS(50) + 1); /* only the second is due */
+    expect_ended(&w[1]);
+    atomic_store(&w[0].stuck, false);
+    expect_ended(&w[0]);
+    await_that(atomic_load(&w[2].began) > 1); /* the first by now */
+    moved_clock_advance(&clock, JOBS);
+    await_that(atomic_load(&w[3].ended) > 0 || atomic_load(&w[3].rested) > 1);
+    atomic_store(&w[2].stuck, false);
+    expect_ended(&w[2]);
+    expect_ended(&w[3]);
+    teardown_moved_clock(state, &clock);
+    assert_int_equal(w[3].rested, 1);
 }
 
 TEST(who_rests_in_the_line_is_woken_with_the_driver)
