@@ -193,7 +193,7 @@ TEST(jobs_begin_in_the_order_in_which_they_became_ready)
 {
     enum { JOBS = 1000 };
     static struct work w[JOBS];
-    atomic_uint order;
+    static atomic_uint order;
 
     atomic_init(&order, 0);
     for (int i = 0; i < JOBS; i++) {
@@ -451,7 +451,7 @@ TEST(jobs_in_the_line_make_their_requests_one_after_the_other)
     enum { JOBS = 6 };
     static struct work w[JOBS];
     struct work others[2 * DIBS__WORKERS_MAX];
-    atomic_uint order;
+    static atomic_uint order;
 
     setup_line(w, JOBS, *state, PATIENT, &order);
     w[0].answered = false;
@@ -477,7 +477,7 @@ TEST(the_line_keeps_its_order_whoever_leaves)
 {
     enum { JOBS = 9 };
     static struct work w[JOBS];
-    atomic_uint order;
+    static atomic_uint order;
 
     setup_line(w, JOBS, *state, PATIENT, &order);
     for (int i = JOBS - 1; i > 0; i--) {
@@ -499,7 +499,7 @@ TEST(nobody_rests_in_the_line_for_longer_than_it_is_patient)
 {
     enum { JOBS = 3 };
     static struct work w[JOBS];
-    atomic_uint order;
+    static atomic_uint order;
 
     setup_line(w, JOBS, *state, 20 * INT64_C(1000000), &order);
     w[0].answered = false;
@@ -518,7 +518,7 @@ TEST(the_line_keeps_its_order_when_its_patience_ends)
     enum { JOBS = 12 };
     static struct moved_clock clock;
     static struct work w[JOBS];
-    atomic_uint order;
+    static atomic_uint order;
 
     setup_moved_clock(state, &clock);
     setup_line(w, JOBS, *state, MS(50), &order);
@@ -543,7 +543,7 @@ TEST(the_patience_of_the_line_ends_for_all_who_are_in_it)
     enum { JOBS = 4 };
     static struct moved_clock clock;
     static struct work w[JOBS];
-    atomic_uint order;
+    static atomic_uint order;
 
     setup_moved_clock(state, &clock);
     setup_line(w, JOBS, *state, MS(50), &order);
@@ -572,7 +572,7 @@ TEST(the_patience_of_the_line_ends_for_all_who_are_in_it)
 TEST(who_rests_in_the_line_is_woken_with_the_driver)
 {
     static struct work w[2];
-    atomic_uint order;
+    static atomic_uint order;
 
     setup_line(w, 2, *state, PATIENT, &order);
     w[0].answered = false;
@@ -592,7 +592,7 @@ TEST(a_driving_thread_does_not_wait_for_the_first_of_the_line)
     static struct work w[2];
     struct dibs__wait_event wait_event;
     struct work later;
-    atomic_uint order;
+    static atomic_uint order;
 
     dibs__wait_event_init(&wait_event);
     setup_line(w, 2, *state, PATIENT, &order);
