@@ -130,7 +130,7 @@ DIBS_API const char *dibs_version(void);
 /* One line per status: its name without DIBS_, and its text for dibs_status_text(). */
 #define DIBS_STATUS_MAP(XX)                                                                                            \
     XX(OK, "Done.")                                                                                                    \
-    XX(BUSY, "The lock is taken.")                                                                                     \
+    XX(BUSY, "The lock is taken, or the task is in use.")                                                              \
     XX(TIMEOUT, "The lock did not become free in the time given.")                                                     \
     XX(NOT_HELD, "The calling thread or task does not hold the lock.")                                                 \
     XX(LOST, "The lease ended while the calling thread or task held the lock.")                                        \

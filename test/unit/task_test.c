@@ -490,10 +490,11 @@ TEST_ON(task_calls_refuse_null_or_do_nothing, stage *s)
     dibs_task_free(NULL);
 }
 
-TEST_WITH(the_cancelled_status_is_numbered_last, NULL, NULL, void *none)
+TEST_WITH(the_statuses_know_of_tasks, NULL, NULL, void *none)
 {
     assert_int_equal(DIBS_CANCELLED, DIBS_OVERFLOW + 1);
     assert_string_equal(dibs_status_name(DIBS_CANCELLED), "DIBS_CANCELLED");
+    assert_non_null(strstr(dibs_status_text(DIBS_BUSY), "task"));
     assert_non_null(strstr(dibs_status_text(DIBS_NOT_HELD), "thread or task"));
     assert_non_null(strstr(dibs_status_text(DIBS_LOST), "thread or task"));
 }
