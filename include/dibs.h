@@ -188,7 +188,9 @@ typedef struct dibs_event {
  * call any function except dibs_close and dibs_shutdown of its own runtime. It may be
  * called before dibs_open returns, unless dibs_open fails. The pointers are valid until the
  * callback returns. The queue of events is bounded: events that do not fit are dropped, and
- * counted in dibs_stats.events_dropped.
+ * counted in dibs_stats.events_dropped. A callback that calls dibs_unlock for the lock of the event
+ * does not hold it: that brings a DIBS_EVENT_NOT_HELD, and events without end if the callback does so
+ * for that kind as well.
  */
 typedef void dibs_event_fn(const dibs_event *event, void *arg);
 
