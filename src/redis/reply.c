@@ -107,10 +107,12 @@ bool dibs__reply_forbids(const redisReply *reply, const char *command)
 {
     if (!dibs__reply_is_error(reply, "NOPERM") && !dibs__reply_is_error(reply, "ERR unknown command"))
         return false;
-    const char *quoted = strpbrk(reply->str, "'`");
     size_t size = strlen(command);
-
-    return quoted && strncasecmp(quoted + 1, command, size) == 0 && quoted[size + 1] && strchr("'`", quoted[size + 1]);
+    /* The name of a user, which may come before the command, may have a quote as well. */
+    for (const char *quoted = reply->str; (quoted = strpbrk(quoted, "'`")); quoted++)
+        if (strncasecmp(quoted + 1, command, size) == 0 && quoted[size + 1] && strchr("'`", quoted[size + 1]))
+            return true;
+    return false;
 }
 
 static bool is_text(const redisReply *reply, const char *text)

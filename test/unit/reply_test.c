@@ -100,6 +100,31 @@ TEST(a_refusal_of_a_replica_is_seen_wherever_it_stands)
     }
 }
 
+/* Since Redis 7.2 the refusal names the user, whose name may have quotes. */
+TEST(a_refusal_forbids_the_command_that_it_names)
+{
+    static const struct {
+        const char *bytes;
+        bool forbids;
+    } rows[] = {
+        {"-NOPERM this user has no permissions to run the 'evalsha' command\r\n", true},
+        {"-NOPERM User u has no permissions to run the 'evalsha' command\r\n", true},
+        {"-NOPERM User o'brien has no permissions to run the 'evalsha' command\r\n", true},
+        {"-NOPERM User o'brien has no permissions to run the 'eval' command\r\n", false},
+        {"-NOPERM User 'evalsha has no permissions to run the 'evalsha_ro' command\r\n", false},
+        {"-NOPERM User u has no permissions to run the 'evalsha\r\n", false},
+        {"-ERR unknown command `EVALSHA`, with args beginning with: `x`\r\n", true},
+        {"-ERR something about 'evalsha'\r\n", false},
+        {"$9\r\n'evalsha'\r\n", false},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        redisReply *reply = parsed(rows[i].bytes);
+        assert_that(dibs__reply_forbids(reply, "evalsha") == rows[i].forbids, "%s", rows[i].bytes);
+        freeReplyObject(reply);
+    }
+}
+
 TEST(integers_are_taken_only_from_where_they_are)
 {
     static const struct {
