@@ -25,6 +25,7 @@ static const struct {
     {"The user executing the script", DIBS_DENIED, NULL, false},     /* a script lacks a right: before Redis 7.0 */
     {"ERR invalid password", DIBS_DENIED, "the password is wrong", false},
     {"ERR Client sent AUTH", DIBS_DENIED, "no password is set there", false},
+    {"NOSCRIPT", DIBS_DENIED, "it has not taken the script from this account", false}, /* which was sent to it before */
     {"LOADING", DIBS_UNAVAILABLE, "it still loads its data", false},
     {"READONLY", DIBS_UNAVAILABLE, "it is a replica", false},
     {"MASTERDOWN", DIBS_UNAVAILABLE, "it is a replica, and its master is away", false},
@@ -46,7 +47,6 @@ static const struct {
     {"MISCONF", DIBS_STORE_ERROR, "it can't save its data, and so takes no writes", false},
     {"NOREPLICAS", DIBS_STORE_ERROR, "it has too few replicas to take writes", false},
     {"OOM ", DIBS_STORE_ERROR, "it is out of memory", false},
-    {"NOSCRIPT", DIBS_STORE_ERROR, "it does not know the script", false},
     {"ERR WAITAOF cannot be used when numlocal", DIBS_STORE_ERROR, "it has no append-only file (appendonly no)", false},
     {"ERR WAIT", DIBS_STORE_ERROR, "it is a replica", false},
     {"ERR ", DIBS_STORE_ERROR, "it says why, which is not shown here because it may repeat a password", false},
@@ -130,6 +130,10 @@ bool dibs__reply_is_event(const redisReply *reply, const char *event, const char
 
 dibs_status dibs__reply_error(struct dibs__error *error, const redisReply *reply, const char *shown, const char *doing)
 {
+    if (dibs__reply_is_error(reply, "NOSCRIPT"))
+        return dibs__error_set(error, DIBS_DENIED,
+                               "%s: %s does not have the script, and lets the account use neither EVAL nor SCRIPT LOAD",
+                               doing, shown);
     if (reply->type == REDIS_REPLY_ERROR)
         return dibs__error_set(error, dibs__reply_status(reply->str), "%s: %s answered: %s", doing, shown, reply->str);
     return dibs__error_set(error, DIBS_STORE_ERROR, "%s: %s answered something that no Redis server answers", doing,

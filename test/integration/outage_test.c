@@ -235,7 +235,7 @@ TEST_ON(a_server_gets_the_scripts_by_any_command_it_allows, fixture *f)
     }
 }
 
-/* Neither renewals nor retractions go round and round. */
+/* Neither renewals nor retractions go round and round, and calls name the right that is missing. */
 TEST_ON(a_script_that_no_command_brings_is_not_sent_without_end, fixture *f)
 {
     char url[200];
@@ -250,7 +250,12 @@ TEST_ON(a_script_that_no_command_brings_is_not_sent_without_end, fixture *f)
     assert_status(DIBS_OK, dibs_lock(rt, "y"));
     server_do(f->server, "ACL SETUSER u -script");
     server_do(f->server, "SCRIPT FLUSH");
-    dibs_unlock(rt, "y");
+    assert_status(DIBS_DENIED, dibs_unlock(rt, "y"));
+    assert_status(DIBS_DENIED, dibs_trylock(rt, "z"));
+    assert_that(strstr(dibs_last_error(), "SCRIPT LOAD"), "%s", dibs_last_error());
+    dibs_status extended = dibs_extend(rt, "x", 300);
+    assert_that(extended == DIBS_LOST || (extended == DIBS_DENIED && strstr(dibs_last_error(), "SCRIPT LOAD")),
+                "%s: %s", dibs_status_name(extended), dibs_last_error());
     int64_t start = now_ms();
     uint64_t before = stats_of(rt).store_commands;
     pause_until(start + 1000);

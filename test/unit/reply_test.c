@@ -41,6 +41,7 @@ TEST(errors_have_statuses)
         {"DENIED Redis is running in protected mode", DIBS_DENIED},
         {"ERR AUTH <password> called without any password configured", DIBS_DENIED},
         {"ERR invalid password", DIBS_DENIED},
+        {"NOSCRIPT No matching script.", DIBS_DENIED},
         {"LOADING Redis is loading the dataset in memory", DIBS_UNAVAILABLE},
         {"READONLY You can't write against a read only replica.", DIBS_UNAVAILABLE},
         {"MASTERDOWN Link with MASTER is down", DIBS_UNAVAILABLE},
@@ -52,7 +53,6 @@ TEST(errors_have_statuses)
         {"MISCONF Redis is configured to save RDB snapshots", DIBS_STORE_ERROR},
         {"WRONGTYPE Operation against a key", DIBS_STORE_ERROR},
         {"ERR unknown command", DIBS_STORE_ERROR},
-        {"NOSCRIPT No matching script.", DIBS_STORE_ERROR},
         {"BUSYKEY Target key name already exists.", DIBS_STORE_ERROR},
         {"", DIBS_STORE_ERROR},
         {"ERR Error running script (call to f_x): @user_script:5: READONLY You can't write", DIBS_UNAVAILABLE},
@@ -67,16 +67,20 @@ TEST(errors_have_statuses)
 TEST(an_unexpected_reply_is_a_store_error)
 {
     struct dibs__error error;
-    redisReply *wrong = parsed("-NOPERM you\r\n"), *strange = parsed("+OK\r\n");
+    redisReply *wrong = parsed("-NOPERM you\r\n"), *strange = parsed("+OK\r\n"), *lacks = parsed("-NOSCRIPT no\r\n");
 
     assert_status(DIBS_DENIED, dibs__reply_error(&error, wrong, "h:1", "locking"));
     assert_string_equal(error.detail, "locking: h:1 answered: NOPERM you");
     assert_true(dibs__reply_is_error(wrong, "NOPERM"));
     assert_false(dibs__reply_is_error(wrong, "NOSCRIPT"));
+    assert_status(DIBS_DENIED, dibs__reply_error(&error, lacks, "h:1", "locking"));
+    assert_string_equal(error.detail,
+                        "locking: h:1 does not have the script, and lets the account use neither EVAL nor SCRIPT LOAD");
     assert_status(DIBS_STORE_ERROR, dibs__reply_error(&error, strange, "h:1", "locking"));
     assert_false(dibs__reply_is_error(strange, "OK"));
     freeReplyObject(wrong);
     freeReplyObject(strange);
+    freeReplyObject(lacks);
 }
 
 TEST(a_refusal_of_a_replica_is_seen_wherever_it_stands)
