@@ -404,8 +404,38 @@ TEST(the_leases_of_a_batch_are_decided_one_by_one)
         assert_int_equal(dones, 1);
         assert_int_equal(batch.items[long_one].result, DIBS__UNANSWERED);
         assert_int_equal(batch.items[1 - long_one].result, DIBS__RENEWED);
-        assert_status(DIBS_OK, done_error.status);
+        assert_status(DIBS_UNAVAILABLE, done_error.status);
+        assert_string_equal(done_error.detail, "fewer than 2 of 3 masters renewed the lease");
     }
+}
+
+/* But the status of the refusal is that of the lease that was refused alone. */
+TEST(why_a_lease_was_refused_is_told_though_others_were_renewed)
+{
+    static const struct dibs__renewal renewal = {
+        .name = "x", .token = "dibs:token", .lease_ms = LEASE_MS, .fence = 7, .result = DIBS__GONE};
+    struct dibs__error refusal;
+
+    batch = (struct dibs__batch){.count = 2, .done = done, .items = {renewal, renewal}};
+    batch.items[1].token = "dibs:other";
+    dones = 0;
+    dibs__quorum_renew(&setting.q.store, &batch);
+    for (size_t i = 0; i < MEMBERS; i++) {
+        struct dibs__batch *part = asked[i];
+        asked[i] = NULL;
+        part->items[0].result = DIBS__RENEWED;
+        part->items[1].status = DIBS_DENIED;
+        dibs__error_set(&refusal, DIBS_DENIED, "no right to %s", part->items[1].token);
+        part->done(part, &refusal);
+    }
+    assert_int_equal(dones, 1);
+    assert_int_equal(batch.items[0].result, DIBS__RENEWED);
+    assert_status(DIBS_OK, batch.items[0].status);
+    assert_int_equal(batch.items[1].result, DIBS__UNANSWERED);
+    assert_status(DIBS_DENIED, batch.items[1].status);
+    assert_status(DIBS_UNAVAILABLE, done_error.status);
+    assert_string_equal(done_error.detail, "no right to dibs:other");
+    assert_true(atomic_load(&setting.q.last_reply_at) == moved_clock_now(&setting.clock));
 }
 
 TEST(a_batch_is_done_when_all_its_leases_are_decided)

@@ -115,24 +115,30 @@ static void settle(struct round *round, size_t at)
         dibs__claim_retract(q, tally->claim);
 }
 
-/* Ends the caller's batch once all of its leases are decided. */
+/*
+ * Ends the caller's batch once all of its leases are decided. Where some were renewed, the error only says why others
+ * were not: its status would count for each of these, and their own may be another.
+ */
 static void end_if_decided(struct round *round)
 {
     struct dibs__batch *batch = round->batch;
     struct dibs__quorum *q = round->quorum;
-    bool replied = false;
+    bool replied = false, unanswered = false;
 
     if (!batch || round->undecided > 0)
         return;
     round->batch = NULL;
     for (size_t i = 0; i < batch->count; i++) {
         replied = replied || batch->items[i].result != DIBS__UNANSWERED;
-        if (batch->items[i].result == DIBS__UNANSWERED && round->error.status == DIBS_OK)
-            dibs__error_set(&round->error, DIBS_UNAVAILABLE, "fewer than %zu of %zu masters renewed the lease",
-                            q->majority, q->count);
+        unanswered = unanswered || batch->items[i].result == DIBS__UNANSWERED;
     }
-    if (replied || batch->watch)
+    if (!unanswered || batch->watch)
         round->error.status = DIBS_OK;
+    else if (round->error.status == DIBS_OK)
+        dibs__error_set(&round->error, DIBS_UNAVAILABLE, "fewer than %zu of %zu masters renewed the lease", q->majority,
+                        q->count);
+    else if (replied)
+        round->error.status = DIBS_UNAVAILABLE;
     if (replied && !batch->watch)
         dibs__quorum_note_reply(q, DIBS_OK);
     batch->done(batch, &round->error);
