@@ -163,8 +163,7 @@ static const struct {
     [DIBS__FAULT_NO_MEMORY] = {"was not asked, for lack of memory or descriptors", DIBS_NO_MEMORY},
 };
 
-static const char denied_with_tls[] =
-    "refused the credentials of the sentinels, or one side's certificate is not accepted";
+static const char denied_without[] = "refused a client without credentials for the sentinels (sentinel_password)";
 
 dibs_status dibs__sentinel_hosts_tell(const struct dibs__sentinel_hosts *hosts, const char *master,
                                       struct dibs__error *error)
@@ -176,9 +175,11 @@ dibs_status dibs__sentinel_hosts_tell(const struct dibs__sentinel_hosts *hosts, 
     text[0] = '\0';
     for (size_t i = 0; i < hosts->count; i++) {
         const struct dibs__sentinel_host *host = hosts->hosts[i];
-        const char *its =
-            host->fault == DIBS__FAULT_DENIED && host->endpoint.url.tls ? denied_with_tls : faults[host->fault].text;
-        int more = snprintf(text + used, sizeof text - used, "%s%s %s", i ? ", " : "", host->endpoint.url.shown, its);
+        const struct dibs__url *url = &host->endpoint.url;
+        bool denied = host->fault == DIBS__FAULT_DENIED, without = !url->user && !url->password;
+        int more = snprintf(text + used, sizeof text - used, "%s%s %s%s", i ? ", " : "", url->shown,
+                            denied && without ? denied_without : faults[host->fault].text,
+                            denied && url->tls ? ", or one side's certificate is not accepted" : "");
         used += (size_t)more < sizeof text - used ? (size_t)more : sizeof text - used - 1;
         if (faults[host->fault].status != DIBS_UNAVAILABLE)
             status = faults[host->fault].status;

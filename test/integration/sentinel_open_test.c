@@ -103,7 +103,8 @@ TEST(sentinels_have_passwords_of_their_own)
     expect_failure(DIBS_DENIED, url, &(dibs_config){.sentinel_password = "s3cr3tX"}, "refused the credentials");
     expect_failure(DIBS_DENIED, url, &(dibs_config){.sentinel_user = "nobody", .sentinel_password = "s3cr3t"},
                    "refused the credentials");
-    expect_failure(DIBS_DENIED, url, NULL, "refused the credentials");
+    expect_failure(DIBS_DENIED, url, NULL,
+                   "refused a client without credentials for the sentinels (sentinel_password)");
     expect_failure(DIBS_DENIED, s->url, &(dibs_config){.sentinel_password = "s3cr3t"}, "it wants a password");
     server_assert_no_locks(s->data[0]);
     sentinels_stop(s);
