@@ -8,7 +8,8 @@
 #define LEASE_MS LONG_LEASE_MS
 #define TIMEOUT_MS 1500 /* what is sent is too late after this time */
 #define TOKEN "dibs:held"
-#define TOP_UP_OF_X "\r\n$1\r\n3\r\n$6\r\nlock:x\r\n" /* a renewal is about the lock, its fence, and the vote */
+#define ASK_AT_MEMBER_OF_X "\r\n$1\r\n4\r\n$6\r\nlock:x\r\n" /* beside the keys of the lock it has that of the vote */
+#define TOP_UP_OF_X "\r\n$1\r\n3\r\n$6\r\nlock:x\r\n"        /* a renewal is about the lock, its fence, and the vote */
 
 /* A server, and a member on it behind a network. */
 struct play {
@@ -198,6 +199,39 @@ TEST_ON(an_ask_that_finds_the_clock_set_forward_gets_no_vote, struct play *p)
     assert_int_equal(answer.why, DIBS__WHY_UNTOLD);
     p->seat.store->ops->conclude(p->seat.store, &attempt, false);
     settle(p);
+}
+
+/*
+ * Its connection breaks, and the others grant the lock. By then an extension has set the lock at that member, over
+ * another connection.
+ */
+TEST_WITH(an_ask_that_comes_behind_the_release_leaves_nothing, masters_setup_3, masters_teardown, masters *m)
+{
+    script_server *net = script_server_start(&(script_options){.backend = m->servers[2]->socket_path});
+
+    m->urls[2] = script_server_url(net);
+    m->config.command_timeout_ms = LIMIT_MS;
+    masters_open_connected(m, LONG_LEASE_MS);
+    script_server_delay(net, 5); /* so that the other connection for asks is made, too */
+    while (script_server_accepted(net) < 4) {
+        assert_status(DIBS_OK, dibs_lock(m->rt, "w"));
+        assert_status(DIBS_OK, dibs_unlock(m->rt, "w"));
+    }
+    script_server_delay(net, 0);
+    masters_await_all(m);
+    script_server_add(net, (script_rule){.match = ASK_AT_MEMBER_OF_X, .nth = 1, .action = SCRIPT_STALL_REQUEST});
+    assert_status(DIBS_OK, dibs_lock(m->rt, "x"));
+    script_server_await_fired(net, 0);
+    script_server_cut(net);
+    await_that(dibs_extend(m->rt, "x", LONG_LEASE_MS) == DIBS_OK && server_has(m->servers[2], "lock:x"));
+    assert_status(DIBS_OK, dibs_unlock(m->rt, "x"));
+    await_that(!server_has(m->servers[2], "lock:x"));
+    script_server_release(net);
+    await_that(script_server_has_answered(net));
+    await_that(!server_has(m->servers[2], "lock:x"));
+    dibs_close(m->rt);
+    m->rt = NULL;
+    script_server_stop(net);
 }
 
 TESTS(setup, teardown)

@@ -309,6 +309,24 @@ TEST(where_a_renewal_may_set_the_lock_it_is_retracted_too)
     assert_true(voters[2].dropped == 1 && voters[2].kept == 0);
 }
 
+/* So may an ask that was not answered, though a renewal has set the lock since: the attempt is dropped behind the
+ * release. */
+TEST(where_an_ask_is_in_doubt_the_token_is_retracted_too)
+{
+    hold(DIBS_UNAVAILABLE, 0);
+    struct dibs__member_state *third = state_of_third();
+    dibs__quorum_mutex_lock(&setting.q.mutex);
+    third->phase = DIBS__MEMBER_GRANTED;
+    third->in_doubt = true;
+    dibs__quorum_mutex_unlock(&setting.q.mutex);
+    begin_release();
+    assert_int_equal(voters[2].kept + voters[2].dropped, 0);
+    assert_status(DIBS_OK, finish_release());
+    assert_int_equal(voters[2].asked[DIBS__OP_RELEASE], 1);
+    assert_int_equal(voters[2].retracted, 1);
+    assert_true(voters[2].dropped == 1 && voters[2].kept == 0);
+}
+
 /* An ask that was sent twice may be granted once more: the attempt is dropped behind the release. */
 TEST(where_an_ask_may_come_again_the_token_is_dropped)
 {

@@ -307,6 +307,25 @@ TEST(a_lock_that_may_be_set_is_noted_until_an_answer)
     }
 }
 
+/* What was sent over another connection, and had no answer, may arrive later, unless another has had the lock since. */
+TEST(an_ask_in_doubt_stays_so_where_a_renewal_set_the_lock)
+{
+    static const struct dibs__renewal *const says[] = {&yes, &silent, &gone};
+
+    for (size_t i = 0; i < sizeof says / sizeof says[0]; i++) {
+        setup(state);
+        put_in(2, DIBS__MEMBER_NOTHING);
+        struct dibs__member_state *third = state_at(2);
+        dibs__quorum_mutex_lock(&setting.q.mutex);
+        third->in_doubt = true;
+        dibs__quorum_mutex_unlock(&setting.q.mutex);
+        begin_renewal();
+        answers(2, *says[i]);
+        assert_int_equal(third->in_doubt, says[i] != &gone);
+        end_rest();
+    }
+}
+
 TEST(who_is_busy_with_the_token_is_asked_later)
 {
     static const enum dibs__member_phase busy[] = {DIBS__MEMBER_PENDING, DIBS__MEMBER_PENDING, DIBS__MEMBER_RETIRED};

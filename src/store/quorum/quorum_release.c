@@ -178,7 +178,7 @@ static bool begin_at(struct dibs__quorum *q, struct releasing *releasing, size_t
         releasing->absent |= ending != LEFT_TO_OP && !in_doubt ? bit : 0;
         return false;
     }
-    if (topping_up || stuck)
+    if (topping_up || stuck || in_doubt)
         releasing->followed |= bit;
     else
         dibs__member_conclude(op, true);
