@@ -135,4 +135,32 @@ TEST(an_answer_settles_the_asks_before_it)
     }
 }
 
+/* However short its lease is, a third of it passes between two asks at most: after half of it, its place is lost. */
+TEST(a_waiter_that_is_told_of_changes_keeps_its_place)
+{
+    static const struct {
+        uint32_t lease_ms;
+        long long owners_ms;
+        int64_t told_ms;
+    } rows[] = {{60, 50000, 20}, {180, -1, 60}, {180, 30, 31}, {6000, -1, 2000}, {60000, -1, 10000}};
+    redisReply numbers[] = {{.type = REDIS_REPLY_INTEGER, .integer = DIBS__ASK_TAKEN},
+                            {.type = REDIS_REPLY_INTEGER},
+                            {.type = REDIS_REPLY_INTEGER, .integer = 0}};
+    redisReply *elements[] = {&numbers[0], &numbers[1], &numbers[2]};
+    const redisReply taken = {.type = REDIS_REPLY_ARRAY, .elements = 3, .element = elements};
+    struct dibs__redis_store store = {.config.clock = &dibs__system_clock};
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct dibs__attempt attempt = {.name = "a", .token = "t", .lease_ms = rows[i].lease_ms};
+        struct dibs__sending sending = {.attempt = &attempt};
+        struct dibs__lock_call call = {.channel = 0};
+        struct dibs__answer answer = {.fence = 0};
+        struct dibs__error error;
+        bool decided;
+        numbers[1].integer = rows[i].owners_ms;
+        assert_status(DIBS_BUSY, dibs__sending_read(&store, &sending, &call, &taken, &decided, &answer, &error));
+        assert_int_equal(answer.told_ms, rows[i].told_ms);
+    }
+}
+
 TESTS(NULL, NULL)

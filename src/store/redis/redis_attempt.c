@@ -193,7 +193,7 @@ static int64_t told_ms(const struct dibs__attempt *attempt)
 {
     int64_t ms = attempt->lease_ms / 3;
 
-    return ms < POLL_MOST_MS ? POLL_MOST_MS : ms > TOLD_MS ? TOLD_MS : ms;
+    return ms > TOLD_MS ? TOLD_MS : ms;
 }
 
 /* The server counted the listeners on the channel that the ask named. True: the waiter will be told. */
