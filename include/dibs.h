@@ -451,7 +451,8 @@ typedef struct dibs_lock_options { /* all zero: the defaults */
  * With a quorum the call takes two round trips, to the slowest of the fastest majority.
  * Whoever comes first to a majority has the lock, so waiters may pass one another: a
  * release tells the first waiter of each master, and waiters also ask every 50 to 100 ms.
- * min_replicas applies to each master.
+ * min_replicas and durable apply to each master; what they wait for is waited for at one
+ * master after the other, until a majority has it.
  *
  * DIBS_FIXED_LEASE: a lease that was waited for counts from the waiter's last ask, which
  * may precede the grant by up to a third of the lease.
