@@ -89,7 +89,8 @@ struct front {
     int64_t limit_ms; /* by then all processes of COMMAND must be dead, as the holder said last; 0: there is none */
     int64_t beat_ms;  /* when the front sent its last beat */
     bool answered;    /* the holder has answered that beat */
-    bool term_sent;   /* the front itself has sent SIGTERM */
+    bool term_sent;   /* the front itself has sent SIGTERM, unless COMMAND had ended */
+    bool term_got;    /* COMMAND had not */
     bool taken_over;  /* the front kills COMMAND itself */
     bool lost;        /* the lease was lost */
 };
@@ -214,11 +215,13 @@ static void signal_all(const struct front *front, int signal)
         child_tree_signal(signal, front->group, front->guard ? front->guard : getpid(), false);
 }
 
-/* Signals COMMAND's group, whose number is not used again before the holder has seen the end of COMMAND. */
-static void signal_command(const struct front *front, int signal)
+/*
+ * Signals COMMAND's group, whose number is not used again before the holder has seen the end of COMMAND. False: COMMAND
+ * has ended.
+ */
+static bool signal_command(const struct front *front, int signal)
 {
-    if (!front->ended)
-        kill(-front->group, signal);
+    return !front->ended && kill(-front->group, signal) == 0;
 }
 
 /*
@@ -235,7 +238,7 @@ static void watch(struct front *front, int64_t now)
     if (silent && !front->term_sent && left <= run_plan.grace_ms + run_plan.margin_ms - budget) {
         front->term_sent = true;
         run_wire_send(front->wire, RUN_TERM_SENT, 0, 0, NULL);
-        signal_command(front, SIGTERM);
+        front->term_got = signal_command(front, SIGTERM);
         signal_command(front, SIGCONT);
     }
     bool takes_over = silent && left <= 2 * budget && !front->taken_over;
@@ -389,7 +392,7 @@ static int run_once(struct front *front)
     close(front->wire);
     front->wire = -1;
     take_terminal_back(front);
-    if (front->status >= 0 && front->term_sent && !front->taken_over && !front->lost)
+    if (front->status >= 0 && front->term_got && !front->taken_over && !front->lost)
         cli_warn("%s: SIGTERM was sent to %s, because the process that holds the lock did not answer in time",
                  run_plan.shown, run_plan.command[0]);
     status = front->status >= 0 ? front->status : clean_up(front);
