@@ -263,23 +263,6 @@ def ended_by_itself():
     assert "n: SIGTERM was sent to sh, because the process that holds the lock did not answer in time\n" in done.err, done.err
 
 
-@test("the process with the lock stopped after COMMAND has ended: it gets no SIGTERM, and nothing says that it did")
-def stopped_after_the_end():
-    own = Server()
-    script = "echo ready; (trap '' TERM; sleep 4) & exit 3"
-    process = start("run", "-t", "10", "--grace", "4", "n", "sh", "-c", script, env={"DIBS_URL": own.url})
-    with_lock = holder_of(ready(process))
-    time.sleep(1)  # it has told the first process of the end
-    own.process.send_signal(signal.SIGSTOP)
-    os.kill(with_lock, signal.SIGSTOP)
-    time.sleep(6.5)
-    os.kill(with_lock, signal.SIGCONT)
-    own.process.send_signal(signal.SIGCONT)
-    done = Done(process)
-    equal(done.status, 3)
-    assert "SIGTERM" not in done.err, done.err
-
-
 @test("a COMMAND whose exec takes longer than the lease: dibs was not stopped meanwhile")
 def slow_exec():
     with folder() as files:

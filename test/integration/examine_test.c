@@ -440,10 +440,9 @@ TEST_ON(a_server_that_runs_no_script_is_bad, fixture *f)
 
     snprintf(url, sizeof url, "unix://locks:pw@%s", f->server->socket_path);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        dibs_runtime *rt;
         snprintf(rule, sizeof rule, "ACL SETUSER locks reset on >pw ~* &* +@all %s", cases[i].lacks);
         server_do(f->server, rule);
-        assert_status(DIBS_OK, open_status(url, NULL, &rt));
+        dibs_runtime *rt = open_url(url, NULL);
         const struct finding *found = findings_find(findings_of(rt), "commands", BAD, "no lock can be taken");
         assert_int_equal(found != NULL, cases[i].none);
         dibs_close(rt);
@@ -454,12 +453,11 @@ TEST_ON(a_server_that_runs_no_script_is_bad, fixture *f)
 TEST_ON(what_a_finding_advises_gives_the_right_to_any_prefix, fixture *f)
 {
     dibs_config config = {.key_prefix = "app[1]*?\\:"};
-    dibs_runtime *rt;
     char url[300];
 
     set_account(f->server, "+@all ~dibs:* &*");
     snprintf(url, sizeof url, "unix://locks:pw@%s", f->server->socket_path);
-    assert_status(DIBS_OK, open_status(url, &config, &rt));
+    dibs_runtime *rt = open_url(url, &config);
     server_do(f->server, findings_expect(findings_of(rt), "rights", BAD, "may not use")->remedy);
     expect(rt, "rights", OK, "may use all");
     assert_status(DIBS_OK, dibs_trylock(rt, "a"));
@@ -471,13 +469,12 @@ TEST_ON(what_a_finding_advises_gives_the_right_to_any_prefix, fixture *f)
 TEST_ON(findings_are_lines_whatever_they_name, fixture *f)
 {
     char path[200], url[300];
-    dibs_runtime *rt;
 
     set_account(f->server, "+@all ~lock:* ~dibs:* &*");
     snprintf(path, sizeof path, "%s\n\x1b[2J", f->server->socket_path);
     assert_int_equal(symlink(f->server->socket_path, path), 0);
     snprintf(url, sizeof url, "unix://locks:pw@%s%%0A%%1B[2J", f->server->socket_path);
-    assert_status(DIBS_OK, open_status(url, &(dibs_config){.key_prefix = "p\n\x1b[2J\xc2\x9b\xff:"}, &rt));
+    dibs_runtime *rt = open_url(url, &(dibs_config){.key_prefix = "p\n\x1b[2J\xc2\x9b\xff:"});
     const struct finding *found = findings_expect(findings_of(rt), "rights", BAD, "may not use");
     assert_string_equal(found->remedy, "ACL SETUSER locks ~p??\\[2J???:*");
     assert_that(strstr(found->server, ".sock??[2J"), "%s", found->server);

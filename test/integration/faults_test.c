@@ -110,7 +110,6 @@ TEST_WITH(open_refuses_wrong_credentials, NULL, NULL, void *none)
     server *s = test_server(server_start(&(server_options){
         .tcp = true, .password = "right", .config = "user limited on >limited ~lock:* ~dibs:* &dibs:* +@all"}));
     char url[200];
-    dibs_runtime *rt;
 
     expect_no_open(DIBS_DENIED, s->url, "NOAUTH");
     snprintf(url, sizeof url, "redis://:s3cr3t@127.0.0.1:%d", s->port);
@@ -122,7 +121,7 @@ TEST_WITH(open_refuses_wrong_credentials, NULL, NULL, void *none)
     expect_no_open(DIBS_DENIED, url, "WRONGPASS");
     assert_null(strstr(dibs_last_error(), "s3cr3t"));
     snprintf(url, sizeof url, "redis://limited:limited@127.0.0.1:%d", s->port);
-    assert_status(DIBS_OK, open_status(url, NULL, &rt));
+    dibs_runtime *rt = open_url(url, NULL);
     dibs_close(rt);
     server_assert_clean(s);
 }
@@ -189,15 +188,13 @@ TEST_WITH(the_documented_rights_suffice, NULL, NULL, void *none)
 {
     server *s = test_server(server_start(NULL));
     actor *waiter = actor_start();
-    dibs_runtime *rt;
-    dibs_runtime *second;
     long long asks;
     char url[200];
 
     server_do(s, "ACL SETUSER worker on >pw resetchannels ~lock:* ~dibs:* &dibs:* +@all -@dangerous -@admin");
     snprintf(url, sizeof url, "unix://worker:pw@%s", s->socket_path);
-    assert_status(DIBS_OK, open_status(url, NULL, &rt));
-    assert_status(DIBS_OK, open_status(url, NULL, &second));
+    dibs_runtime *rt = open_url(url, NULL);
+    dibs_runtime *second = open_url(url, NULL);
     for (int i = 0; i < 5; i++) {
         assert_status(DIBS_OK, dibs_lock(rt, "x"));
         asks = server_asks(s);

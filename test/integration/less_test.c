@@ -89,9 +89,8 @@ TEST(open_reports_a_missing_command_at_once)
 TEST(a_lost_script_is_loaded_again_where_eval_is_unknown)
 {
     server *s = start_without("EVAL");
-    dibs_runtime *rt;
+    dibs_runtime *rt = open_url(s->url, NULL);
 
-    assert_status(DIBS_OK, open_status(s->url, NULL, &rt));
     assert_status(DIBS_OK, dibs_lock(rt, "a"));
     server_do(s, "SCRIPT FLUSH");
     assert_status(DIBS_OK, dibs_lock(rt, "b"));

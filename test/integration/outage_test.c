@@ -216,11 +216,10 @@ TEST_ON(a_server_gets_the_scripts_by_any_command_it_allows, fixture *f)
     snprintf(url, sizeof url, "unix://o'brien:pw@%s", f->server->socket_path);
     for (size_t i = 0; i < sizeof rights / sizeof *rights; i++) {
         char command[200];
-        dibs_runtime *rt;
         snprintf(command, sizeof command, "ACL SETUSER o'brien reset on >pw ~* &* %s", rights[i]);
         server_do(f->server, command);
         server_do(f->server, "SCRIPT FLUSH");
-        assert_status(DIBS_OK, open_status(url, NULL, &rt));
+        dibs_runtime *rt = open_url(url, NULL);
         for (int round = 0; round < 2; round++) {
             lock_and_release(rt, "x", DIBS_WAIT_FOREVER);
         }
@@ -239,12 +238,11 @@ TEST_ON(a_server_gets_the_scripts_by_any_command_it_allows, fixture *f)
 TEST_ON(a_script_that_no_command_brings_is_not_sent_without_end, fixture *f)
 {
     char url[200];
-    dibs_runtime *rt;
 
     snprintf(url, sizeof url, "unix://u:pw@%s", f->server->socket_path);
     server_do(f->server, "ACL SETUSER u reset on >pw ~* &* +@all -eval");
     dibs_config config = {.lease_ms = 300};
-    assert_status(DIBS_OK, open_status(url, &config, &rt));
+    dibs_runtime *rt = open_url(url, &config);
     await_scheduler(rt); /* its connection has loaded the scripts, too */
     assert_status(DIBS_OK, dibs_lock(rt, "x"));
     assert_status(DIBS_OK, dibs_lock(rt, "y"));
