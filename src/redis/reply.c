@@ -132,7 +132,8 @@ dibs_status dibs__reply_error(struct dibs__error *error, const redisReply *reply
 {
     if (dibs__reply_is_error(reply, "NOSCRIPT"))
         return dibs__error_set(error, DIBS_DENIED,
-                               "%s: %s does not have the script, and lets the account use neither EVAL nor SCRIPT LOAD",
+                               "%s: %s does not have the script, and refuses SCRIPT LOAD; the account had no right to "
+                               "EVAL when it connected",
                                doing, shown);
     if (reply->type == REDIS_REPLY_ERROR)
         return dibs__error_set(error, dibs__reply_status(reply->str), "%s: %s answered: %s", doing, shown, reply->str);

@@ -254,6 +254,10 @@ TEST_ON(a_script_that_no_command_brings_is_not_sent_without_end, fixture *f)
     dibs_status extended = dibs_extend(rt, "x", 300);
     assert_that(extended == DIBS_LOST || (extended == DIBS_DENIED && strstr(dibs_last_error(), "SCRIPT LOAD")),
                 "%s: %s", dibs_status_name(extended), dibs_last_error());
+    server_do(f->server, "ACL SETUSER u +eval"); /* which a connection that is there does not use */
+    assert_status(DIBS_DENIED, dibs_trylock(rt, "z"));
+    assert_that(!strstr(dibs_last_error(), "neither EVAL"), "%s", dibs_last_error());
+    server_do(f->server, "ACL SETUSER u -eval");
     int64_t start = now_ms();
     uint64_t before = stats_of(rt).store_commands;
     pause_until(start + 1000);

@@ -74,8 +74,8 @@ TEST(an_unexpected_reply_is_a_store_error)
     assert_true(dibs__reply_is_error(wrong, "NOPERM"));
     assert_false(dibs__reply_is_error(wrong, "NOSCRIPT"));
     assert_status(DIBS_DENIED, dibs__reply_error(&error, lacks, "h:1", "locking"));
-    assert_string_equal(error.detail,
-                        "locking: h:1 does not have the script, and lets the account use neither EVAL nor SCRIPT LOAD");
+    assert_string_equal(error.detail, "locking: h:1 does not have the script, and refuses SCRIPT LOAD; the account had "
+                                      "no right to EVAL when it connected");
     assert_status(DIBS_STORE_ERROR, dibs__reply_error(&error, strange, "h:1", "locking"));
     assert_false(dibs__reply_is_error(strange, "OK"));
     freeReplyObject(wrong);
