@@ -428,7 +428,8 @@ typedef struct dibs_lock_options { /* all zero: the defaults */
  * while somebody else holds the lock. The store queues the waiters in the order in which it
  * heard of them; a release grants the lock to the first waiter that is still there, and
  * notifies it. A client that locks without dibs notifies nobody: while such a client holds
- * the lock, waiters ask every 50 to 100 ms. An acquire that fails leaves nothing behind. A
+ * the lock, waiters ask every 50 to 100 ms or, if the server tells of changes (dibs_stats.tracking),
+ * when the key has changed. An acquire that fails leaves nothing behind. A
  * waiter whose time is over leaves the queue before the call returns, if the server answers
  * within 3 ms. If it does not, if the call was begun, if the store is a quorum, or if the
  * outcome of the acquire is unknown, the runtime retracts the acquire in the background. It
