@@ -428,17 +428,24 @@ TEST(the_leases_of_a_batch_are_decided_one_by_one)
     }
 }
 
-/* But the status of the refusal is that of the lease that was refused alone. */
-TEST(why_a_lease_was_refused_is_told_though_others_were_renewed)
+/* Begins to renew two leases of one lock. */
+static void renew_two(void)
 {
     static const struct dibs__renewal renewal = {
         .name = "x", .token = "dibs:token", .lease_ms = LEASE_MS, .fence = 7, .result = DIBS__GONE};
-    struct dibs__error refusal;
 
     batch = (struct dibs__batch){.count = 2, .done = done, .items = {renewal, renewal}};
     batch.items[1].token = "dibs:other";
     dones = 0;
     dibs__quorum_renew(&setting.q.store, &batch);
+}
+
+/* The reason is that of the batch, the status that of the lease that was refused alone. */
+TEST(why_a_lease_was_refused_is_told_though_others_were_renewed)
+{
+    struct dibs__error refusal;
+
+    renew_two();
     for (size_t i = 0; i < MEMBERS; i++) {
         struct dibs__batch *part = asked[i];
         asked[i] = NULL;
@@ -459,14 +466,9 @@ TEST(why_a_lease_was_refused_is_told_though_others_were_renewed)
 
 TEST(a_batch_is_done_when_all_its_leases_are_decided)
 {
-    static const struct dibs__renewal renewal = {
-        .name = "x", .token = "dibs:token", .lease_ms = LEASE_MS, .fence = 7, .result = DIBS__GONE};
     const struct dibs__error none = {DIBS_OK, ""};
 
-    batch = (struct dibs__batch){.count = 2, .done = done, .items = {renewal, renewal}};
-    batch.items[1].token = "dibs:other";
-    dones = 0;
-    dibs__quorum_renew(&setting.q.store, &batch);
+    renew_two();
     for (size_t i = 0; i < MEMBERS; i++) {
         struct dibs__batch *part = asked[i];
         asked[i] = NULL;
