@@ -89,8 +89,8 @@ struct front {
     int64_t limit_ms; /* by then all processes of COMMAND must be dead, as the holder said last; 0: there is none */
     int64_t beat_ms;  /* when the front sent its last beat */
     bool answered;    /* the holder has answered that beat */
-    bool term_sent;   /* the front itself has sent SIGTERM, unless COMMAND had ended */
-    bool term_got;    /* COMMAND had not */
+    bool term_sent;   /* the time has come at which the front itself sends SIGTERM */
+    bool term_got;    /* it did so before COMMAND had ended */
     bool taken_over;  /* the front kills COMMAND itself */
     bool lost;        /* the lease was lost */
 };

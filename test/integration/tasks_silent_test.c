@@ -216,7 +216,7 @@ TEST(asks_on_broken_connections_hold_up_no_others)
  */
 TEST_ON(fair_calls_end_soon_when_an_outage_lasts, fixture *f)
 {
-    enum { TASKS = 200, OUTAGE_MS = 300, COMMAND_MS = 150, MOST_MS = 2 * (OUTAGE_MS + 2 * COMMAND_MS), TRIES = 5 };
+    enum { TASKS = 200, OUTAGE_MS = 300, COMMAND_MS = 150, MOST_MS = OUTAGE_MS + 2 * COMMAND_MS, TRIES = 5 };
     static const dibs_lock_options fair = {.flags = DIBS_FAIR};
     int64_t took = INT64_MAX;
 
