@@ -35,6 +35,8 @@ static enum dibs__job_next begin(struct dibs__job *job)
     struct work *w = of(job);
 
     atomic_fetch_add(&w->began, 1);
+    if (w->patience > 0)
+        job->due = DIBS__NEVER; /* as a call does with each step: when its rest would have ended is over */
     if (w->patience > 0 && dibs__workers_line_up(w->workers, job, w->patience)) {
         atomic_fetch_add(&w->rested, 1);
         return DIBS__JOB_RESTS;
