@@ -228,11 +228,12 @@ TEST(jobs_that_are_held_up_do_not_hold_up_others)
         dibs__workers_settle(*state, &w.job, DIBS__JOB_GOES_ON);
         expect_ended(&w);
     }
-    for (int i = 0; i < STUCK; i++) {
+    for (int i = 0; i < STUCK; i++)
         assert_int_equal(atomic_load(&stuck[i].ended), 0);
+    for (int i = 0; i < STUCK; i++) /* the workers are busy with any two of them */
         atomic_store(&stuck[i].stuck, false);
+    for (int i = 0; i < STUCK; i++)
         expect_ended(&stuck[i]);
-    }
 }
 
 /* No thread finishes it before its reply has come. */
