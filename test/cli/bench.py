@@ -10,7 +10,8 @@ from support.looking import OK, UNAVAILABLE, dibs, expect, expect_status
 
 server = looking.topology.Server()
 PARTS = ("acquire", "release", "handover")
-TIMES = ("min_us", "p50_us", "p90_us", "p99_us", "p99_9_us", "max_us")
+SHARES = {"p50_us": 0.5, "p90_us": 0.9, "p99_us": 0.99, "p99_9_us": 0.999}
+TIMES = ("min_us", *SHARES, "max_us")
 
 
 def left(store=server):
@@ -34,6 +35,15 @@ def measured(url):
     return reports[-1]
 
 
+def bar_of(part, share):
+    """The bar of the histogram with the time that this share of all times does not exceed."""
+    seen = 0
+    for bar in part["histogram"]:
+        seen += bar["count"]
+        if seen >= share * part["count"]:
+            return bar
+
+
 def figures_as_json():
     report = measured(server.url)
     expect(set(report) == {"interrupted", *PARTS} and report["interrupted"] is False, report)
@@ -45,6 +55,9 @@ def figures_as_json():
         expect(all(bar["from_us"] < bar["to_us"] for bar in part["histogram"]), name, part)
         first, last = part["histogram"][0], part["histogram"][-1]
         expect(first["from_us"] <= part["min_us"] * 1.04 and last["to_us"] >= part["max_us"] * 0.96, name, part)
+        for key, share in SHARES.items():
+            bar = bar_of(part, share)
+            expect(bar["from_us"] * 0.96 <= part[key] <= bar["to_us"] * 1.04, name, key, part)
     expect(left() == [])
 
 

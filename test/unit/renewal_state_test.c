@@ -119,6 +119,33 @@ TEST(a_lease_is_told_to_be_kept_only_when_it_is_shortened)
     dibs__lease_unref(lease);
 }
 
+/* The store is asked for more fences only when the thread that takes the lease again and again wants them. */
+TEST(the_fence_of_a_kept_lease_is_raised_when_more_steps_are_wanted)
+{
+    struct dibs__lease *lease = new_kept_lease();
+    int64_t now = GRANTED + SECOND;
+    uint64_t top = dibs__lease_top_fence(lease);
+    unsigned steps = atomic_load(&lease->steps);
+
+    dibs__renewal_state_use_changed(lease, SHORT_MS);
+    struct dibs__renewal item = renew(lease, now);
+    assert_int_equal(item.fence, top);
+    item.raised = true;
+    land(lease, &item, now);
+    assert_int_equal(atomic_load(&lease->steps), steps);
+    for (int raised = 0; raised < 2; raised++) { /* the first time the store can't raise it */
+        atomic_store(&lease->keeping.raise, true);
+        dibs__renewal_state_use_changed(lease, SHORT_MS);
+        item = renew(lease, now);
+        assert_int_equal(item.fence, top + DIBS__RAISE);
+        item.raised = raised;
+        land(lease, &item, now);
+        assert_false(atomic_load(&lease->keeping.raise));
+        assert_int_equal(atomic_load(&lease->steps), steps + (raised ? DIBS__RAISE * DIBS__FENCE_STEPS : 0));
+    }
+    dibs__lease_unref(lease);
+}
+
 /* A change was told, and then there was no memory for a request: it is sent later, and not again and again at once. */
 static void expect_put_off(struct dibs__lease *lease)
 {

@@ -81,12 +81,9 @@ local function set_sharer(K, S, owner, token, lease, now, fence, last, alone)
   return {}
 end
 
--- As split.lua, for the only sharer of K.
+-- As split.lua, for the only sharer of K; set_sharer follows, and sets what S has of the newest fences.
 local function split(K, F, S, owner)
   local now, left, fence = now_us(), math.max(1, redis.call('PTTL', K)), tonumber(redis.call('GET', F)) or 0
-  if tonumber(redis.call('ZADD', S, 'XX', 'INCR', 0, '>')) ~= fence then
-    redis.call('ZADD', S, fence, '<', fence, '>')
-  end
   for _, member in ipairs(redis.call('ZRANGE', S, 0, -1)) do
     if member ~= '<' and member ~= '>' then
       redis.call('ZREM', S, member)
