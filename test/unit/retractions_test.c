@@ -134,16 +134,50 @@ static void attend(struct rig *r)
     dibs__retractions_attend(r->store.retractions, r->background, 0);
 }
 
+static size_t unconfirmed(struct rig *r)
+{
+    return dibs__redis_unconfirmed(&r->store.store);
+}
+
+static int64_t next_due(struct rig *r)
+{
+    return dibs__retractions_deadline(r->store.retractions);
+}
+
+/* For an ask that the route says. */
+static void retract(struct rig *r, const char *token, const struct dibs__route *route)
+{
+    dibs__retractions_add(r->store.retractions, "name", token, LEASE_MS, 0, route);
+}
+
 static void attend_until_left(struct rig *r, size_t left)
 {
     int64_t limit = now_ms() + LIMIT_MS;
 
-    while (dibs__redis_unconfirmed(&r->store.store) > left) {
+    while (unconfirmed(r) > left) {
         attend(r);
-        assert_that(now_ms() < limit, "%zu are left", dibs__redis_unconfirmed(&r->store.store));
+        assert_that(now_ms() < limit, "%zu are left", unconfirmed(r));
     }
-    assert_int_equal(dibs__redis_unconfirmed(&r->store.store), left);
+    assert_int_equal(unconfirmed(r), left);
     assert_int_equal(r->counters.unconfirmed, left);
+}
+
+/* One that the server confirms when it comes. */
+static void retract_to_the_end(struct rig *r, const struct dibs__route *route)
+{
+    fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
+    retract(r, "token", route);
+    attend_until_left(r, 0);
+}
+
+/* All that are left go over that channel alone, whose server took the place of another at `changed_at`. */
+static void attend_over(struct rig *r, struct dibs__channel *channel, int64_t changed_at)
+{
+    for (int64_t limit = now_ms() + LIMIT_MS; unconfirmed(r) > 0;) {
+        dibs__retractions_attend(r->store.retractions, channel, changed_at);
+        attend_channel(r, channel);
+        assert_true(now_ms() < limit);
+    }
 }
 
 /*
@@ -175,10 +209,21 @@ static void break_all(struct rig *r)
     }
 }
 
+/* The place, among all commands, of the only retraction of the token `text` of the lock of that name. */
+static int place_of_retraction(struct rig *r, const char *name, const char *text)
+{
+    char command[512];
+
+    snprintf(command, sizeof command, "EVALSHA %s 3 p:%s dibs:fence:{p:%s} dibs:queue:{p:%s} %s",
+             dibs__scripts[DIBS__SCRIPT_retract].sha, name, name, name, text);
+    assert_that(fake_redis_count(r->fake, command) == 1, "%u times: %s", fake_redis_count(r->fake, command), command);
+    return fake_redis_place(r->fake, command, 1);
+}
+
 /* Moves the clock to when the next retraction is due. */
 static void move_to_deadline(struct rig *r)
 {
-    int64_t deadline = dibs__retractions_deadline(r->store.retractions);
+    int64_t deadline = next_due(r);
 
     assert_true(deadline != DIBS__NEVER);
     if (deadline > moved_clock_now(&r->clock))
@@ -192,31 +237,26 @@ TEST_ON(a_retraction_uses_the_asks_connection_while_it_is_open, struct rig *r)
     struct dibs__route route = route_of_ask(r, 1000);
 
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
-    assert_int_equal(dibs__redis_unconfirmed(&r->store.store), 0);
-    assert_true(dibs__retractions_deadline(r->store.retractions) == DIBS__NEVER);
-    dibs__retractions_add(r->store.retractions, "name", "token", LEASE_MS, 0, &route);
+    assert_int_equal(unconfirmed(r), 0);
+    assert_true(next_due(r) == DIBS__NEVER);
+    retract(r, "token", &route);
     assert_int_equal(r->wakes, 1);
-    assert_int_equal(dibs__redis_unconfirmed(&r->store.store), 1);
-    assert_true(dibs__retractions_deadline(r->store.retractions) <= moved_clock_now(&r->clock));
+    assert_int_equal(unconfirmed(r), 1);
+    assert_true(next_due(r) <= moved_clock_now(&r->clock));
     attend_until_left(r, 0);
     assert_int_equal(fake_redis_accepted(r->fake), 1);
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 1);
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID"), 1); /* the greeting's */
-    assert_true(dibs__retractions_deadline(r->store.retractions) == DIBS__NEVER);
+    assert_true(next_due(r) == DIBS__NEVER);
     assert_int_equal(r->wakes, 1);
 }
 
 TEST_ON(a_retraction_sends_keys_and_token_unchanged, struct rig *r)
 {
-    char expected[256];
     struct dibs__route route = route_of_ask(r, 0);
 
-    fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
-    dibs__retractions_add(r->store.retractions, "name", "token", LEASE_MS, 0, &route);
-    attend_until_left(r, 0);
-    snprintf(expected, sizeof expected, "EVALSHA %s 3 p:name dibs:fence:{p:name} dibs:queue:{p:name} token",
-             dibs__scripts[DIBS__SCRIPT_retract].sha);
-    assert_int_equal(fake_redis_count(r->fake, expected), 1);
+    retract_to_the_end(r, &route);
+    place_of_retraction(r, "name", "token");
 }
 
 TEST_ON(a_retraction_ends_the_asks_connection_before_using_another, struct rig *r)
@@ -225,9 +265,7 @@ TEST_ON(a_retraction_ends_the_asks_connection_before_using_another, struct rig *
 
     break_all(r);
     open_channel(r, r->background);
-    fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
-    dibs__retractions_add(r->store.retractions, "name", "token", LEASE_MS, 0, &route);
-    attend_until_left(r, 0);
+    retract_to_the_end(r, &route);
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 1);
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 1);
     assert_true(fake_redis_place(r->fake, "CLIENT KILL ID 1", 1) < fake_redis_place(r->fake, "EVALSHA", 1));
@@ -240,9 +278,7 @@ TEST_ON(a_later_connection_is_not_the_asks, struct rig *r)
     break_all(r);
     open_channel(r, r->asks); /* the greeting of the second connection ends the first as well */
     open_channel(r, r->background);
-    fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
-    dibs__retractions_add(r->store.retractions, "name", "token", LEASE_MS, 0, &route);
-    attend_until_left(r, 0);
+    retract_to_the_end(r, &route);
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 2);
     assert_true(fake_redis_place(r->fake, "CLIENT KILL ID 1", 2) < fake_redis_place(r->fake, "EVALSHA", 1));
 }
@@ -254,9 +290,7 @@ TEST_ON(at_another_server_no_connection_need_be_ended, struct rig *r)
     break_all(r);
     fake_redis_answer(r->fake, "INFO", "$47\r\nrun_id:fedcba9876543210fedcba9876543210fedcba98\r\n");
     open_channel(r, r->background);
-    fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
-    dibs__retractions_add(r->store.retractions, "name", "token", LEASE_MS, 0, &route);
-    attend_until_left(r, 0);
+    retract_to_the_end(r, &route);
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 0);
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 1);
 }
@@ -266,9 +300,7 @@ TEST_ON(an_ask_never_sent_needs_no_connection_ended, struct rig *r)
     struct dibs__route route = {.channel = NULL};
 
     open_channel(r, r->background);
-    fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
-    dibs__retractions_add(r->store.retractions, "name", "token", LEASE_MS, 0, &route);
-    attend_until_left(r, 0);
+    retract_to_the_end(r, &route);
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID"), 1);
 }
 
@@ -279,10 +311,10 @@ TEST_ON(without_the_right_to_kill_only_the_servers_clock_is_final, struct rig *r
     break_all(r);
     open_channel(r, r->background);
     fake_redis_answer(r->fake, "EVALSHA", "*2\r\n:100000\r\n:1\r\n");
-    dibs__retractions_add(r->store.retractions, "name", "token", LEASE_MS, 0, &route);
+    retract(r, "token", &route);
     attend_until_asked(r, "EVALSHA", 1);
-    assert_int_equal(dibs__redis_unconfirmed(&r->store.store), 1);
-    assert_true(dibs__retractions_deadline(r->store.retractions) == moved_clock_now(&r->clock) + MS(301));
+    assert_int_equal(unconfirmed(r), 1);
+    assert_true(next_due(r) == moved_clock_now(&r->clock) + MS(301));
     moved_clock_advance(&r->clock, MS(300));
     for (int i = 0; i < 3; i++)
         attend(r);
@@ -290,7 +322,7 @@ TEST_ON(without_the_right_to_kill_only_the_servers_clock_is_final, struct rig *r
     fake_redis_answer(r->fake, "EVALSHA", "*2\r\n:400000\r\n:0\r\n"); /* not past it */
     move_to_deadline(r);
     attend_until_asked(r, "EVALSHA", 2);
-    assert_int_equal(dibs__redis_unconfirmed(&r->store.store), 1);
+    assert_int_equal(unconfirmed(r), 1);
     fake_redis_answer(r->fake, "EVALSHA", "*2\r\n:400001\r\n:0\r\n");
     move_to_deadline(r);
     attend_until_left(r, 0);
@@ -306,10 +338,10 @@ TEST_ON(a_refused_kill_proves_nothing, struct rig *r)
     open_channel(r, r->background);
     fake_redis_answer(r->fake, "CLIENT KILL ID 1", "-ERR not now\r\n");
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
-    dibs__retractions_add(r->store.retractions, "name", "token", LEASE_MS, 0, &route);
+    retract(r, "token", &route);
     attend_until_asked(r, "EVALSHA", 1);
-    assert_int_equal(dibs__redis_unconfirmed(&r->store.store), 1);
-    assert_true(dibs__retractions_deadline(r->store.retractions) > moved_clock_now(&r->clock));
+    assert_int_equal(unconfirmed(r), 1);
+    assert_true(next_due(r) > moved_clock_now(&r->clock));
     fake_redis_answer(r->fake, "CLIENT KILL ID 1", ":1\r\n");
     move_to_deadline(r);
     attend_until_left(r, 0);
@@ -323,7 +355,7 @@ TEST_ON(a_lost_script_is_sent_again_with_its_text, struct rig *r)
 
     fake_redis_answer(r->fake, "EVALSHA", "-NOSCRIPT No matching script.\r\n");
     fake_redis_answer(r->fake, "EVAL ", GONE_AT_500_US);
-    dibs__retractions_add(r->store.retractions, "name", "token", LEASE_MS, 0, &route);
+    retract(r, "token", &route);
     attend_until_left(r, 0);
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 1);
     assert_int_equal(fake_redis_count(r->fake, "EVAL "), 2); /* the other is part of the greeting */
@@ -336,10 +368,10 @@ TEST_ON(a_refused_retraction_is_sent_again_with_growing_pauses, struct rig *r)
     int64_t longest = 20;
 
     fake_redis_answer(r->fake, "EVALSHA", "-NOREPLICAS Not enough good replicas to write.\r\n");
-    dibs__retractions_add(r->store.retractions, "name", "token", LEASE_MS, 0, &route);
+    retract(r, "token", &route);
     for (unsigned i = 1; i <= 10; i++) {
         attend_until_asked(r, "EVALSHA", i);
-        int64_t pause = dibs__retractions_deadline(r->store.retractions) - moved_clock_now(&r->clock);
+        int64_t pause = next_due(r) - moved_clock_now(&r->clock);
         assert_that(pause >= MS(longest / 2) && pause <= MS(longest), "%lld ns, time %u", (long long)pause, i);
         longest = longest * 2 < 5000 ? longest * 2 : 5000;
         move_to_deadline(r);
@@ -355,17 +387,16 @@ TEST_ON(an_unanswered_retraction_is_sent_again_on_the_next_connection, struct ri
 
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
     fake_redis_hold(r->fake, true);
-    dibs__retractions_add(r->store.retractions, "name", "token", LEASE_MS, 0, &route);
+    retract(r, "token", &route);
     attend(r);
     fake_redis_await(r->fake, "EVALSHA", 1);
-    assert_true(dibs__retractions_deadline(r->store.retractions) == DIBS__NEVER); /* it is under way */
+    assert_true(next_due(r) == DIBS__NEVER); /* it is under way */
     break_all(r);
     fake_redis_hold(r->fake, false);
-    assert_int_equal(dibs__redis_unconfirmed(&r->store.store), 1);
+    assert_int_equal(unconfirmed(r), 1);
     move_to_deadline(r);
     attend(r);
-    assert_true(dibs__retractions_deadline(r->store.retractions) >
-                begun + MS(LEASE_MS)); /* there is no connection to send it on */
+    assert_true(next_due(r) > begun + MS(LEASE_MS)); /* there is no connection to send it on */
     open_channel(r, r->background);
     attend_until_left(r, 0);
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 2);
@@ -379,7 +410,7 @@ TEST_ON(an_unanswered_background_retraction_ends_the_connection_again, struct ri
     break_all(r);
     open_channel(r, r->background);
     fake_redis_answer(r->fake, "EVALSHA", "");
-    dibs__retractions_add(r->store.retractions, "name", "token", LEASE_MS, 0, &route);
+    retract(r, "token", &route);
     while (fake_redis_count(r->fake, "EVALSHA") == 0)
         attend(r);
     break_all(r);
@@ -387,17 +418,6 @@ TEST_ON(an_unanswered_background_retraction_ends_the_connection_again, struct ri
     open_channel(r, r->background); /* makes the retraction due at once, even if it was put off */
     attend_until_left(r, 0);
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 2);
-}
-
-/* What is sent for the token `text` of the lock of that name. */
-static int place_of_retraction(struct rig *r, const char *name, const char *text)
-{
-    char command[512];
-
-    snprintf(command, sizeof command, "EVALSHA %s 3 p:%s dibs:fence:{p:%s} dibs:queue:{p:%s} %s",
-             dibs__scripts[DIBS__SCRIPT_retract].sha, name, name, name, text);
-    assert_that(fake_redis_count(r->fake, command) == 1, "%u times: %s", fake_redis_count(r->fake, command), command);
-    return fake_redis_place(r->fake, command, 1);
 }
 
 /* The server confirms the end of several connections at once: each leads to its own retraction only. */
@@ -440,9 +460,9 @@ TEST_ON(many_retractions_come_to_an_end, struct rig *r)
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
     for (unsigned i = 0; i < MANY; i++) {
         snprintf(token, sizeof token, "token-%u", i);
-        dibs__retractions_add(r->store.retractions, "name", token, LEASE_MS, 0, i % 2 ? &own : &other);
+        retract(r, token, i % 2 ? &own : &other);
     }
-    assert_int_equal(dibs__redis_unconfirmed(&r->store.store), MANY);
+    assert_int_equal(unconfirmed(r), MANY);
     attend_until_left(r, 0);
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), MANY);
 }
@@ -485,7 +505,7 @@ TEST_ON(many_retractions_go_in_few_batches_at_a_time, struct rig *r)
     attend(r);
     fake_redis_await(r->fake, "EVALSHA", FLIGHTS);
     assert_int_equal(dibs__channel_load(r->background), FLIGHTS);
-    assert_true(dibs__retractions_deadline(r->store.retractions) == DIBS__NEVER); /* until one of them is answered */
+    assert_true(next_due(r) == DIBS__NEVER); /* until one of them is answered */
     fake_redis_hold(r->fake, false);
     attend_until_left(r, 0);
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), BATCHES);
@@ -531,14 +551,14 @@ TEST_ON(a_retraction_refused_for_ever_ends_with_its_lease, struct rig *r)
     open_channel(r, r->background);
     fake_redis_answer(r->fake, "EVALSHA", "-NOPERM No permissions to access a key\r\n");
     dibs__retractions_add(r->store.retractions, "name", "token", 30000, 0, &nowhere);
-    for (unsigned i = 1; dibs__redis_unconfirmed(&r->store.store) > 0; i++) {
+    for (unsigned i = 1; unconfirmed(r) > 0; i++) {
         assert_true(moved_clock_now(&r->clock) < begun + MS(COMMAND_MS + 3 * 30000));
         attend_until_asked(r, "EVALSHA", i);
         move_to_deadline(r);
         dibs__retractions_attend(r->store.retractions, r->background, 0);
     }
     assert_true(moved_clock_now(&r->clock) >= begun + MS(2 * 30000));
-    assert_true(dibs__retractions_deadline(r->store.retractions) == DIBS__NEVER);
+    assert_true(next_due(r) == DIBS__NEVER);
 }
 
 /* Rule 25 applies without a connection as well: a retraction that can't be sent is not kept for ever. */
@@ -552,17 +572,16 @@ TEST_ON(a_retraction_without_a_connection_ends_with_its_lease, struct rig *r)
     for (unsigned i = 0; i < ROUNDS; i++) {
         add_many(r, EACH, i % 2 ? &route : &nowhere, i % 3 ? SHORT_MS : LONGER_MS);
         dibs__retractions_attend(r->store.retractions, r->background, 0);
-        assert_that(dibs__redis_unconfirmed(&r->store.store) <= most, "%zu in round %u",
-                    dibs__redis_unconfirmed(&r->store.store), i);
+        assert_that(unconfirmed(r) <= most, "%zu in round %u", unconfirmed(r), i);
         moved_clock_advance(&r->clock, MS(EVERY_MS));
     }
     int64_t end = moved_clock_now(&r->clock) + MS(2 * LONGER_MS + COMMAND_MS + 3000);
-    while (dibs__retractions_deadline(r->store.retractions) != DIBS__NEVER) {
+    while (next_due(r) != DIBS__NEVER) {
         move_to_deadline(r);
         dibs__retractions_attend(r->store.retractions, r->background, 0);
         assert_true(moved_clock_now(&r->clock) <= end);
     }
-    assert_int_equal(dibs__redis_unconfirmed(&r->store.store), 0);
+    assert_int_equal(unconfirmed(r), 0);
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 0);
 }
 
@@ -572,17 +591,13 @@ TEST_ON(another_connection_takes_waiting_retractions, struct rig *r)
     struct dibs__route route = route_of_ask(r, 0), nowhere = {.channel = NULL};
 
     break_all(r);
-    dibs__retractions_add(r->store.retractions, "name", "one", LEASE_MS, 0, &nowhere);
-    dibs__retractions_add(r->store.retractions, "name", "two", LEASE_MS, 0, &route);
+    retract(r, "one", &nowhere);
+    retract(r, "two", &route);
     attend(r);
-    assert_int_equal(dibs__redis_unconfirmed(&r->store.store), 2);
+    assert_int_equal(unconfirmed(r), 2);
     open_channel(r, r->asks);
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
-    for (int64_t limit = now_ms() + LIMIT_MS; dibs__redis_unconfirmed(&r->store.store) > 0;) {
-        dibs__retractions_attend(r->store.retractions, r->asks, 0);
-        attend_channel(r, r->asks);
-        assert_true(now_ms() < limit);
-    }
+    attend_over(r, r->asks, 0);
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 2);
     assert_int_equal(fake_redis_accepted(r->fake), 2);
 }
@@ -596,7 +611,7 @@ TEST_ON(a_retraction_whose_connection_fails_goes_over_the_one_in_use_by_then, st
     open_channel(r, r->background);
     open_channel(r, r->other);
     fake_redis_answer(r->fake, "CLIENT KILL", "");
-    dibs__retractions_add(r->store.retractions, "name", "token", LEASE_MS, 0, &route);
+    retract(r, "token", &route);
     attend(r);
     fake_redis_await(r->fake, "CLIENT KILL ID 1", 1);
     dibs__retractions_attend(r->store.retractions, r->other, 0);
@@ -604,11 +619,7 @@ TEST_ON(a_retraction_whose_connection_fails_goes_over_the_one_in_use_by_then, st
     attend_channel(r, r->background);
     fake_redis_answer(r->fake, "CLIENT KILL", ":0\r\n");
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
-    for (int64_t limit = now_ms() + LIMIT_MS; dibs__redis_unconfirmed(&r->store.store) > 0;) {
-        dibs__retractions_attend(r->store.retractions, r->other, 0);
-        attend_channel(r, r->other);
-        assert_true(now_ms() < limit);
-    }
+    attend_over(r, r->other, 0);
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 1);
 }
 
@@ -632,15 +643,15 @@ TEST_ON(a_retraction_given_away_is_no_longer_due, struct rig *r)
     fake_redis_answer(r->fake, "EVALSHA", "-NOREPLICAS Not enough good replicas to write.\r\n");
     dibs__retractions_add(r->store.retractions, "away", "one", LEASE_MS, 0, &route);
     attend_until_asked(r, "EVALSHA", 1);
-    int64_t due = dibs__retractions_deadline(r->store.retractions);
+    int64_t due = next_due(r);
     dibs__redis_give_strays(&r->store.store);
-    assert_int_equal(dibs__redis_unconfirmed(&r->store.store), 0);
+    assert_int_equal(unconfirmed(r), 0);
     fake_redis_hold(r->fake, true);
-    dibs__retractions_add(r->store.retractions, "name", "two", LEASE_MS, 0, &route);
+    retract(r, "two", &route);
     moved_clock_set(&r->clock, due);
     attend(r);
-    assert_int_equal(dibs__redis_unconfirmed(&r->store.store), 1);
-    assert_true(dibs__retractions_deadline(r->store.retractions) == DIBS__NEVER);
+    assert_int_equal(unconfirmed(r), 1);
+    assert_true(next_due(r) == DIBS__NEVER);
 }
 
 static struct dibs__forwarded_retraction given;
@@ -650,15 +661,6 @@ static void take_one(void *context, void *to, const struct dibs__forwarded_retra
     given = *forwarded;
     given.name = "away";
     given.token = "token";
-}
-
-static void attend_to_the_end(struct rig *r)
-{
-    for (int64_t limit = now_ms() + LIMIT_MS; dibs__redis_unconfirmed(&r->store.store) > 0;) {
-        attend_channel(r, r->background);
-        dibs__retractions_attend(r->store.retractions, r->background, moved_clock_now(&r->clock) - MS(5));
-        assert_true(now_ms() < limit);
-    }
 }
 
 /* A retraction was given away, and another was confirmed before, so the connection is known. */
@@ -671,8 +673,8 @@ static void setup_given(struct rig *r)
     new_retractions(r, &node);
     open_channel(r, r->background);
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
-    dibs__retractions_add(r->store.retractions, "name", "another", LEASE_MS, 0, &nowhere);
-    attend_to_the_end(r);
+    retract(r, "another", &nowhere);
+    attend_over(r, r->background, moved_clock_now(&r->clock) - MS(5));
     dibs__retractions_add(r->store.retractions, "away", "token", LEASE_MS, 777, &nowhere);
     dibs__redis_give_strays(&r->store.store);
 }
@@ -683,11 +685,8 @@ TEST_ON(a_retraction_that_another_node_continues_raises_the_fence, struct rig *r
     setup_given(r);
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
     dibs__redis_take_forwarded(&r->store.store, &given);
-    attend_to_the_end(r);
-    char sent[256];
-    snprintf(sent, sizeof sent, "EVALSHA %s 3 p:away dibs:fence:{p:away} dibs:queue:{p:away} token 777",
-             dibs__scripts[DIBS__SCRIPT_retract].sha);
-    assert_int_equal(fake_redis_count(r->fake, sent), 1);
+    attend_over(r, r->background, moved_clock_now(&r->clock) - MS(5));
+    place_of_retraction(r, "away", "token 777");
 }
 
 /* Two nodes that name each other are not asked without a pause. */
@@ -699,7 +698,7 @@ TEST_ON(the_pause_before_another_node_grows, struct rig *r)
     for (unsigned hops = 10; hops < 20; hops++) {
         given.hops = hops;
         dibs__redis_take_forwarded(&r->store.store, &given);
-        assert_true(dibs__retractions_deadline(r->store.retractions) > moved_clock_now(&r->clock));
+        assert_true(next_due(r) > moved_clock_now(&r->clock));
         dibs__redis_give_strays(&r->store.store);
         first = first ? first : given.backoff.next_ms;
     }
@@ -716,7 +715,7 @@ TEST_ON(a_retraction_that_is_refused_at_a_new_node_is_sent_there_as_to_its_own, 
     dibs__redis_take_forwarded(&r->store.store, &given);
     attend_until_asked(r, "ASKING", 1);
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
-    for (int64_t limit = now_ms() + LIMIT_MS; dibs__redis_unconfirmed(&r->store.store) > 0;) {
+    for (int64_t limit = now_ms() + LIMIT_MS; unconfirmed(r) > 0;) {
         attend_channel(r, r->background);
         moved_clock_advance(&r->clock, MS(100));
         dibs__retractions_attend(r->store.retractions, r->background, 0);
@@ -730,10 +729,10 @@ TEST_ON(the_end_drops_all_retractions, struct rig *r)
     struct dibs__route route = route_of_ask(r, 0);
 
     fake_redis_hold(r->fake, true);
-    dibs__retractions_add(r->store.retractions, "name", "one", LEASE_MS, 0, &route);
+    retract(r, "one", &route);
     attend(r);
-    dibs__retractions_add(r->store.retractions, "name", "two", LEASE_MS, 0, &route);
-    assert_int_equal(dibs__redis_unconfirmed(&r->store.store), 2);
+    retract(r, "two", &route);
+    assert_int_equal(unconfirmed(r), 2);
 }
 
 TESTS(setup, teardown)
