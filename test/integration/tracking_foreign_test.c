@@ -27,6 +27,14 @@ static actor *begin_waiting(fixture *f)
     return thread;
 }
 
+/* The same with a new runtime, for a key that is set by hand. */
+static actor *begin_waiting_for_foreign(fixture *f)
+{
+    open_tracking(f, 0);
+    take_by_hand(f, "by-hand");
+    return begin_waiting(f);
+}
+
 static void expect_soon(int64_t since)
 {
     int64_t took = now_ms() - since;
@@ -44,13 +52,19 @@ static void expect_granted(fixture *f, actor *thread, int64_t since)
     actor_end(thread);
 }
 
+static void expect_granted_by_deletion(fixture *f, actor *thread)
+{
+    int64_t since = now_ms();
+
+    server_do(f->server, "DEL lock:x");
+    expect_granted(f, thread, since);
+}
+
 /* ------------------------------------------------------------------- its end */
 
 static void expect_told_of(fixture *f, const char *command)
 {
-    open_tracking(f, 0);
-    take_by_hand(f, "by-hand");
-    actor *thread = begin_waiting(f);
+    actor *thread = begin_waiting_for_foreign(f);
     int64_t since = now_ms();
     server_do(f->server, command);
     expect_granted(f, thread, since);
@@ -126,16 +140,12 @@ TEST_ON(a_waiter_for_a_foreign_key_rarely_asks, fixture *f)
 {
     enum { WAIT_MS = 3000 };
 
-    open_tracking(f, 0);
-    take_by_hand(f, "by-hand");
-    actor *thread = begin_waiting(f);
+    actor *thread = begin_waiting_for_foreign(f);
     pause_ms(200);
     for (int i = 0; i < 2; i++)
         expect_rest(f, WAIT_MS);
     assert_true(actor_busy(thread));
-    int64_t since = now_ms();
-    server_do(f->server, "DEL lock:x");
-    expect_granted(f, thread, since);
+    expect_granted_by_deletion(f, thread);
 }
 
 /* Messages do not prolong a wait beyond its limit. */
@@ -158,9 +168,7 @@ TEST_ON(a_wait_for_a_foreign_key_ends_in_time, fixture *f)
 
 TEST_ON(a_close_ends_a_wait_for_a_foreign_key, fixture *f)
 {
-    open_tracking(f, 0);
-    take_by_hand(f, "by-hand");
-    actor *thread = begin_waiting(f);
+    actor *thread = begin_waiting_for_foreign(f);
     int64_t since = now_ms();
     close_runtime(&f->rt);
     assert_status(DIBS_CLOSED, actor_result(thread));
@@ -299,9 +307,7 @@ TEST_ON(several_processes_wait_for_a_foreign_key, fixture *f)
 /* Each change is told, and the key read again: so the last one is told as well. */
 static void expect_told_of_the_last(fixture *f, const char *const *changes, size_t count)
 {
-    open_tracking(f, 0);
-    take_by_hand(f, "by-hand");
-    actor *thread = begin_waiting(f);
+    actor *thread = begin_waiting_for_foreign(f);
     for (size_t i = 0; i < 3 * count; i++) {
         uint64_t messages = stats_of(f->rt).invalidations;
         server_do(f->server, changes[i % count], i);
@@ -309,9 +315,7 @@ static void expect_told_of_the_last(fixture *f, const char *const *changes, size
         await_tracked(f->server, f->rt, 1);
     }
     assert_true(actor_busy(thread));
-    int64_t since = now_ms();
-    server_do(f->server, "DEL lock:x");
-    expect_granted(f, thread, since);
+    expect_granted_by_deletion(f, thread);
 }
 
 TEST(a_waiter_sees_one_foreign_holder_after_another)
@@ -328,9 +332,7 @@ TEST(a_waiter_sees_one_foreign_holder_after_another)
 /* The key is no string: it shows no holder, but the lock is not free either. */
 TEST_ON(a_key_of_another_type_is_an_error_until_it_is_gone, fixture *f)
 {
-    open_tracking(f, 0);
-    take_by_hand(f, "by-hand");
-    actor *thread = begin_waiting(f);
+    actor *thread = begin_waiting_for_foreign(f);
     server_do(f->server, "EVAL %s 0", "redis.call('DEL','lock:x') redis.call('LPUSH','lock:x','a')");
     assert_status(DIBS_STORE_ERROR, actor_result(thread));
     actor_end(thread);
@@ -407,9 +409,7 @@ TEST_ON(a_read_after_a_foreign_change_tells_of_it, fixture *f)
     script_server_release(late.net);
     await_tracked(f->server, f->rt, 1);
     assert_true(actor_busy(late.thread));
-    int64_t since = now_ms();
-    server_do(f->server, "DEL lock:x");
-    expect_granted(f, late.thread, since);
+    expect_granted_by_deletion(f, late.thread);
 }
 
 /* ------------------------------------------------------------- connections that end */
@@ -433,9 +433,7 @@ static void expect_told_in_spite_of(fixture *f, void (*end)(server *s))
     await_tracking_again(f->server, f->rt, calls);
     pause_ms(300);
     expect_rest(f, 1500);
-    int64_t since = now_ms();
-    server_do(f->server, "DEL lock:x");
-    expect_granted(f, thread, since);
+    expect_granted_by_deletion(f, thread);
 }
 
 TEST(a_foreign_release_is_noticed_though_the_background_connection_ends)
@@ -460,63 +458,36 @@ TEST_ON(a_foreign_release_is_noticed_after_a_restart, fixture *f)
     f->server = server_start(&(server_options){.config = "appendonly yes\nappendfsync always"});
     f->urls[0] = f->server->url;
     f->config.outage_ms = LIMIT_MS;
-    open_tracking(f, 0);
-    take_by_hand(f, "by-hand");
-    actor *thread = begin_waiting(f);
+    actor *thread = begin_waiting_for_foreign(f);
     restart(f->server);
     await_tracking_again(f->server, f->rt, 0);
     await_tracked(f->server, f->rt, 1);
     assert_true(actor_busy(thread));
-    int64_t since = now_ms();
-    server_do(f->server, "DEL lock:x");
-    expect_granted(f, thread, since);
+    expect_granted_by_deletion(f, thread);
 }
 
 /* --------------------------------------------------------------------- names */
 
-static void expect_told_of_name(fixture *f, const char *prefix, const char *name)
+static void expect_told_of_name(fixture *f, const char *name)
 {
-    char key[600];
-    size_t size = (size_t)snprintf(key, sizeof key, "%s%s", prefix ? prefix : "lock:", name);
-    actor *thread = actor_start();
+    const char *prefix = f->config.key_prefix;
 
-    f->config.key_prefix = prefix;
-    open_tracking(f, 0);
     for (int i = 0; i < 2; i++) {
-        server_do(f->server, "SET %b by-hand PX 600000", key, size);
-        actor_begin_lock(thread, f->rt, name, DIBS_WAIT_FOREVER);
+        server_do(f->server, "SET %s%s by-hand PX 600000", prefix, name);
+        actor *thread = actor_locking(f->rt, name, DIBS_WAIT_FOREVER);
         await_tracked(f->server, f->rt, 1);
         int64_t since = now_ms();
-        server_do(f->server, "DEL %b", key, size);
+        server_do(f->server, "DEL %s%s", prefix, name);
         assert_status(DIBS_OK, actor_result(thread));
         expect_soon(since);
         assert_status(DIBS_OK, actor_unlock(thread, f->rt, name));
+        actor_end(thread);
     }
-    actor_end(thread);
 }
 
-TEST(a_foreign_release_is_noticed_for_a_name_of_odd_bytes)
+TEST(a_foreign_release_is_noticed_for_any_name)
 {
-    expect_told_of_name(*state, NULL, "\x01\xff\r\n{*?[\\]}\" $-1 \x80");
-}
-
-TEST(a_foreign_release_is_noticed_under_an_odd_prefix)
-{
-    expect_told_of_name(*state, "\xff\n{*} ", "\n");
-}
-
-TEST(a_foreign_release_is_noticed_without_a_prefix)
-{
-    expect_told_of_name(*state, "", "x");
-}
-
-TEST(a_foreign_release_is_noticed_for_a_long_name)
-{
-    char name[DIBS_NAME_MAX + 1];
-
-    memset(name, 'n', DIBS_NAME_MAX);
-    name[DIBS_NAME_MAX] = '\0';
-    expect_told_of_name(*state, NULL, name);
+    with_odd_names(*state, expect_told_of_name);
 }
 
 /* A change in another database is no release; the server's messages do not name the database. */
@@ -537,9 +508,7 @@ TEST_ON(a_foreign_release_is_noticed_in_another_database, fixture *f)
     await_tracked(f->server, f->rt, 1);
     assert_true(actor_busy(thread));
     server_do(f->server, "SELECT 3");
-    int64_t since = now_ms();
-    server_do(f->server, "DEL lock:x");
-    expect_granted(f, thread, since);
+    expect_granted_by_deletion(f, thread);
     server_do(f->server, "SELECT 0");
 }
 

@@ -6,13 +6,6 @@
 #include "support/restart.h"
 #include "support/tracking.h"
 
-/* Locks the name, and waits until it is tracked. No other lock may be. */
-static void hold(fixture *f, const char *name)
-{
-    assert_status(DIBS_OK, dibs_lock(f->rt, name));
-    await_tracked(f->server, f->rt, 1);
-}
-
 static void clear(fixture *f)
 {
     server_do(f->server, "FLUSHALL");
@@ -23,7 +16,7 @@ static void clear(fixture *f)
 static void expect_loss_by(fixture *f, const char *command)
 {
     open_tracking(f, 0);
-    hold(f, "x");
+    lock_tracked(f, "x");
     int64_t since = now_ms();
     server_do(f->server, command);
     expect_told_of_loss(f, "x", since);
@@ -59,7 +52,7 @@ TEST_ON(a_loss_to_sharers_is_noticed_by_who_holds_alone, fixture *f)
 {
     f->config.label = "a~0:b";
     open_tracking(f, 0);
-    hold(f, "beside"); /* so that the server tells of changes */
+    lock_tracked(f, "beside"); /* so that the server tells of changes */
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     server_do(f->server, "SET lock:x dibs:shared PX 600000"); /* before the lease is watched */
     int64_t since = now_ms();
@@ -70,7 +63,7 @@ TEST_ON(a_loss_to_sharers_is_noticed_by_who_holds_alone, fixture *f)
 TEST_ON(a_loss_in_a_transaction_is_noticed, fixture *f)
 {
     open_tracking(f, 0);
-    hold(f, "x");
+    lock_tracked(f, "x");
     int64_t since = now_ms();
     server_do(f->server, "MULTI");
     server_do(f->server, "DEL lock:x");
@@ -88,7 +81,7 @@ TEST_ON(a_loss_by_eviction_is_noticed, fixture *f)
 
     open_tracking(f, 0);
     server_do(f->server, "CONFIG SET maxmemory-policy allkeys-lru maxmemory-samples 64");
-    hold(f, "x");
+    lock_tracked(f, "x");
     server_do(f->server, "CONFIG SET maxmemory %lld", server_info(f->server, "used_memory") + 1000000);
     for (int i = 0; i < MOST && (i % 16 > 0 || server_has(f->server, "lock:x")); i++) {
         since = now_ms();
@@ -108,7 +101,7 @@ TEST_ON(a_loss_by_a_forced_unlock_is_noticed, fixture *f)
 
     open_tracking(f, 0);
     for (int i = 0; i < 2; i++) {
-        hold(f, "x");
+        lock_tracked(f, "x");
         assert_status(DIBS_OK, dibs_query(other, "x", &owner));
         int64_t since = now_ms();
         assert_status(DIBS_OK, dibs_force_unlock(other, "x", i == 0 ? NULL : owner.token));
@@ -128,8 +121,7 @@ TEST_ON(a_loss_before_tracking_begins_is_noticed, fixture *f)
         int64_t since = now_ms();
         expect_told_of_loss(f, "x", since);
         events_forget(&f->events);
-        assert_status(DIBS_OK, dibs_lock(f->rt, "beside"));
-        await_tracked(f->server, f->rt, 1);
+        lock_tracked(f, "beside");
         assert_status(DIBS_OK, dibs_unlock(f->rt, "beside"));
     }
 }
@@ -150,9 +142,7 @@ TEST_ON(the_loss_of_one_of_many_locks_is_noticed, fixture *f)
     await_tracked(f->server, f->rt, 2 * MANY);
     for (int i = 0; i < MANY; i += 97) {
         snprintf(name, sizeof name, "x%d", i);
-        int64_t since = now_ms();
-        server_do(f->server, "DEL lock:%s", name);
-        expect_told_of_loss(f, name, since);
+        expect_deletion_told(f, name);
     }
     assert_int_equal(events_count(&f->events, DIBS_EVENT_LOST, NULL), (MANY + 96) / 97);
     assert_status(DIBS_OK, dibs_unlock_all(f->rt));
@@ -166,9 +156,7 @@ TEST_ON(the_loss_of_a_fixed_lease_is_noticed, fixture *f)
     open_tracking(f, 0);
     assert_status(DIBS_OK, dibs_lock_with(f->rt, "x", 0, &fixed));
     await_tracked(f->server, f->rt, 1);
-    int64_t since = now_ms();
-    server_do(f->server, "DEL lock:x");
-    expect_told_of_loss(f, "x", since);
+    expect_deletion_told(f, "x");
 }
 
 /* ------------------------------------------------------- what does not end it */
@@ -185,7 +173,7 @@ static void expect_life_after(fixture *f, const char *command)
     enum { TIMES = 20 };
 
     open_tracking(f, 0);
-    hold(f, "x");
+    lock_tracked(f, "x");
     int64_t since = now_ms();
     dibs_stats before = stats_of(f->rt);
     for (unsigned i = 1; i <= TIMES; i++) {
@@ -258,7 +246,7 @@ TEST_ON(a_touched_fixed_lease_gets_no_more_time, fixture *f)
 TEST_ON(a_change_in_another_database_is_no_loss, fixture *f)
 {
     open_tracking(f, 0);
-    hold(f, "x");
+    lock_tracked(f, "x");
     dibs_stats before = stats_of(f->rt);
     server_do(f->server, "SELECT 1");
     server_do(f->server, "SET lock:x another PX 600000");
@@ -272,9 +260,7 @@ TEST_ON(a_change_in_another_database_is_no_loss, fixture *f)
     await_renewed(f->rt, before.renewed + 2);
     expect_no_loss(f);
     await_tracked(f->server, f->rt, 1);
-    int64_t since = now_ms();
-    server_do(f->server, "DEL lock:x");
-    expect_told_of_loss(f, "x", since);
+    expect_deletion_told(f, "x");
 }
 
 /* ------------------------------------------------------------ what is broken */
@@ -283,16 +269,14 @@ TEST_ON(a_change_in_another_database_is_no_loss, fixture *f)
 static void expect_told_after(fixture *f, void (*end)(server *s))
 {
     open_tracking(f, 0);
-    hold(f, "x");
+    lock_tracked(f, "x");
     for (int i = 0; i < 3; i++) {
         long long pairs = tracked_pairs(f->server);
         end(f->server);
         await_tracked(f->server, f->rt, pairs + 1);
     }
     assert_int_equal(stats_of(f->rt).lost, 0);
-    int64_t since = now_ms();
-    server_do(f->server, "DEL lock:x");
-    expect_told_of_loss(f, "x", since);
+    expect_deletion_told(f, "x");
 }
 
 TEST(a_loss_is_noticed_after_the_background_connection_broke)
@@ -306,16 +290,14 @@ TEST(a_loss_is_noticed_after_the_background_connection_broke)
 TEST_ON(a_loss_is_noticed_after_the_subscription_broke, fixture *f)
 {
     open_tracking(f, 0);
-    hold(f, "x");
+    lock_tracked(f, "x");
     for (int i = 0; i < 3; i++) {
         long long calls = tracking_calls(f->server), looks = server_calls(f->server, "mget");
         kill_subscription(f->server);
         await_that(tracking_calls(f->server) >= calls + 2 && server_calls(f->server, "mget") > looks);
         await_tracked(f->server, f->rt, 1);
     }
-    int64_t since = now_ms();
-    server_do(f->server, "DEL lock:x");
-    expect_told_of_loss(f, "x", since);
+    expect_deletion_told(f, "x");
 }
 
 TEST(a_loss_is_noticed_after_all_connections_broke)
@@ -327,7 +309,7 @@ TEST(a_loss_is_noticed_after_all_connections_broke)
 TEST_ON(a_loss_while_nothing_is_tracked_is_noticed, fixture *f)
 {
     open_tracking(f, 0);
-    hold(f, "x");
+    lock_tracked(f, "x");
     int64_t since = now_ms();
     server_do(f->server, "MULTI");
     server_do(f->server, "CLIENT KILL TYPE pubsub");
@@ -375,7 +357,7 @@ static void expect_told_after_restart(fixture *f, const char *config)
     f->server = server_start(&(server_options){.config = config});
     f->urls[0] = f->server->url;
     open_tracking(f, LONG_LEASE_MS);
-    hold(f, "x");
+    lock_tracked(f, "x");
     for (int i = 0; i < 2; i++) {
         uint64_t renewed = stats_of(f->rt).renewed;
         restart(f->server);
@@ -383,9 +365,7 @@ static void expect_told_after_restart(fixture *f, const char *config)
         await_tracked(f->server, f->rt, 1);
         assert_true(server_has(f->server, "lock:x"));
     }
-    int64_t since = now_ms();
-    server_do(f->server, "DEL lock:x");
-    expect_told_of_loss(f, "x", since);
+    expect_deletion_told(f, "x");
 }
 
 TEST(a_loss_is_noticed_after_a_restart)
@@ -400,47 +380,15 @@ TEST(a_loss_is_noticed_after_a_restart_that_forgets)
 
 /* --------------------------------------------------------------------- names */
 
-/* Both keys are prefix and name as they are. */
-static void expect_told_of_name(fixture *f, const char *prefix, const char *name)
+static void expect_told_of_name(fixture *f, const char *name)
 {
-    char key[600];
-    size_t size = (size_t)snprintf(key, sizeof key, "%s%s", prefix ? prefix : "lock:", name);
-
-    f->config.key_prefix = prefix;
-    open_tracking(f, 0);
-    hold(f, name);
-    int64_t since = now_ms();
-    assert_int_equal(server_integer(f->server, "DEL %b", key, size), 1);
-    expect_told_of_loss(f, name, since);
+    lock_tracked(f, name);
+    expect_deletion_told(f, name);
 }
 
-TEST(a_loss_is_noticed_for_a_name_of_odd_bytes)
+TEST(a_loss_is_noticed_for_any_name)
 {
-    expect_told_of_name(*state, NULL, "\x01\xff\r\n{*?[\\]}\" $-1 \x80");
-}
-
-TEST(a_loss_is_noticed_for_a_name_with_a_hash_tag)
-{
-    expect_told_of_name(*state, "a{b}:", "lock:{x}");
-}
-
-TEST(a_loss_is_noticed_under_an_odd_prefix)
-{
-    expect_told_of_name(*state, "\xff\n *", "\n");
-}
-
-TEST(a_loss_is_noticed_without_a_prefix)
-{
-    expect_told_of_name(*state, "", "x");
-}
-
-TEST(a_loss_is_noticed_for_a_long_name)
-{
-    char name[DIBS_NAME_MAX + 1];
-
-    memset(name, 'n', DIBS_NAME_MAX);
-    name[DIBS_NAME_MAX] = '\0';
-    expect_told_of_name(*state, NULL, name);
+    with_odd_names(*state, expect_told_of_name);
 }
 
 TEST_ON(a_loss_is_noticed_in_another_database, fixture *f)
@@ -450,11 +398,9 @@ TEST_ON(a_loss_is_noticed_in_another_database, fixture *f)
     snprintf(url, sizeof url, "%s?db=3", f->server->url);
     f->urls[0] = url;
     open_tracking(f, 0);
-    hold(f, "x");
-    int64_t since = now_ms();
+    lock_tracked(f, "x");
     server_do(f->server, "SELECT 3");
-    assert_int_equal(server_integer(f->server, "DEL lock:x"), 1);
-    expect_told_of_loss(f, "x", since);
+    expect_deletion_told(f, "x");
     server_do(f->server, "SELECT 0");
 }
 

@@ -24,23 +24,6 @@ static void expect_commands(dibs_runtime *rt, const dibs_stats *before, int64_t 
     assert_in_range(commands, least, most + pings);
 }
 
-static void hold(fixture *f, const char *name)
-{
-    assert_status(DIBS_OK, dibs_lock(f->rt, name));
-    await_tracked(f->server, f->rt, 1);
-}
-
-/* The lock is tracked still: that it is deleted is known at once. */
-static void expect_tracked_still(fixture *f, const char *name)
-{
-    char key[64];
-    int64_t since = now_ms();
-
-    snprintf(key, sizeof key, "lock:%s", name);
-    assert_int_equal(server_integer(f->server, "DEL %s", key), 1);
-    expect_told_of_loss(f, name, since);
-}
-
 /* ----------------------------------------------------------------- short locks */
 
 /* Where the machine keeps the thread from running, a lock is not short, and may be looked at. */
@@ -70,7 +53,7 @@ TEST_ON(short_locks_beside_a_long_one_are_not_tracked, fixture *f)
     unsigned long_ones = 0;
 
     open_tracking(f, LONG_LEASE_MS);
-    hold(f, "long");
+    lock_tracked(f, "long");
     dibs_stats before = stats_of(f->rt);
     int64_t since = now_ms();
     long long looks = server_calls(f->server, "mget");
@@ -82,7 +65,7 @@ TEST_ON(short_locks_beside_a_long_one_are_not_tracked, fixture *f)
     assert_in_range(server_calls(f->server, "mget") - looks, 0, long_ones);
     expect_commands(f->rt, &before, since, 0, 2 * PAIRS + 2 * long_ones);
     expect_no_loss(f);
-    expect_tracked_still(f, "long");
+    expect_deletion_told(f, "long");
 }
 
 /* ----------------------------------------------------------- renewals, releases */
@@ -91,8 +74,8 @@ TEST_ON(renewals_make_no_messages, fixture *f)
 {
     f->config.renew_ms = 20;
     open_tracking(f, 0);
-    hold(f, "x");
-    hold(f, "y");
+    lock_tracked(f, "x");
+    lock_tracked(f, "y");
     await_renewed(f->rt, stats_of(f->rt).renewed + 4);
     uint64_t messages = stats_of(f->rt).invalidations;
     await_renewed(f->rt, stats_of(f->rt).renewed + 100);
@@ -100,7 +83,7 @@ TEST_ON(renewals_make_no_messages, fixture *f)
     pause_ms(QUIET_MS);
     assert_int_equal(stats_of(f->rt).invalidations, messages);
     expect_no_loss(f);
-    expect_tracked_still(f, "x");
+    expect_deletion_told(f, "x");
     assert_status(DIBS_OK, dibs_unlock(f->rt, "y"));
 }
 
@@ -110,20 +93,19 @@ TEST_ON(releases_cost_one_command_at_most, fixture *f)
     enum { TIMES = 10 };
 
     open_tracking(f, LONG_LEASE_MS);
-    hold(f, "x");
+    lock_tracked(f, "x");
     dibs_stats before = stats_of(f->rt);
     int64_t since = now_ms();
     for (unsigned i = 1; i <= TIMES; i++) {
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
         await_invalidations(f->rt, before.invalidations + i);
-        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-        await_tracked(f->server, f->rt, 1);
+        lock_tracked(f, "x");
     }
     pause_ms(QUIET_MS);
     expect_commands(f->rt, &before, since, 3 * TIMES, 4 * TIMES);
     assert_int_equal(stats_of(f->rt).invalidations - before.invalidations, TIMES);
     expect_no_loss(f);
-    expect_tracked_still(f, "x");
+    expect_deletion_told(f, "x");
 }
 
 /* As before, but the lock is released and taken again before the message of its release may have come. */
@@ -132,7 +114,7 @@ TEST_ON(locks_taken_again_at_once_cost_few_commands, fixture *f)
     enum { TIMES = 10 };
 
     open_tracking(f, LONG_LEASE_MS);
-    hold(f, "x");
+    lock_tracked(f, "x");
     dibs_stats before = stats_of(f->rt);
     int64_t since = now_ms();
     for (unsigned i = 1; i <= TIMES; i++) {
@@ -144,7 +126,7 @@ TEST_ON(locks_taken_again_at_once_cost_few_commands, fixture *f)
     pause_ms(QUIET_MS);
     expect_commands(f->rt, &before, since, 3 * TIMES, 4 * TIMES);
     expect_no_loss(f);
-    expect_tracked_still(f, "x");
+    expect_deletion_told(f, "x");
 }
 
 /* -------------------------------------------------------------------- hand-overs */
@@ -156,7 +138,7 @@ TEST_ON(a_hand_over_keeps_the_lock_tracked, fixture *f)
 
     f->config.handoff_ms = LIMIT_MS;
     open_tracking(f, LONG_LEASE_MS);
-    hold(f, "x");
+    lock_tracked(f, "x");
     dibs_stats before = stats_of(f->rt);
     int64_t since = now_ms();
     for (int i = 0; i < 10; i++) {
@@ -166,8 +148,7 @@ TEST_ON(a_hand_over_keeps_the_lock_tracked, fixture *f)
         assert_status(DIBS_OK, actor_result(other));
         actor_begin_unlock(other, f->rt, "x");
         assert_status(DIBS_OK, actor_result(other));
-        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-        await_tracked(f->server, f->rt, 1);
+        lock_tracked(f, "x");
     }
     pause_ms(QUIET_MS);
     assert_in_range(stats_of(f->rt).handed_off, before.handed_off + 1, before.handed_off + 20);
@@ -194,7 +175,7 @@ TEST_ON(a_release_with_an_ask_costs_few_commands, fixture *f)
 
     f->config.handoff_ms = DIBS_NO_HANDOFF;
     open_tracking(f, LONG_LEASE_MS);
-    hold(f, "x");
+    lock_tracked(f, "x");
     agent_begin_lock(agent, "x", DIBS_WAIT_FOREVER);
     queue_await(f->server, "x", 1);
     actor *second = actor_locking(f->rt, "x", DIBS_WAIT_FOREVER);
@@ -241,7 +222,7 @@ TEST_ON(a_lock_that_goes_to_another_runtime_costs_one_command_at_most, fixture *
     enum { TIMES = 4 };
 
     open_tracking(f, LONG_LEASE_MS);
-    struct side one = {f->rt, actor_start()}, two = {open_url(f->server->url, &f->config), actor_start()};
+    struct side one = {f->rt, actor_start()}, two = {test_runtime(open_url(f->server->url, &f->config)), actor_start()};
     assert_status(DIBS_OK, actor_lock(one.thread, one.rt, "x", 0));
     await_tracked(f->server, one.rt, 1);
     for (int i = 0; i < TIMES; i++) {
@@ -254,9 +235,6 @@ TEST_ON(a_lock_that_goes_to_another_runtime_costs_one_command_at_most, fixture *
     events_await(&f->events, DIBS_EVENT_LOST, "x");
     assert_in_range(now_ms() - since, 0, SOON_MS);
     assert_status(DIBS_LOST, actor_unlock(one.thread, one.rt, "x"));
-    actor_end(one.thread);
-    actor_end(two.thread);
-    dibs_close(two.rt);
 }
 
 /* ------------------------------------------------------------- messages out of time */
@@ -268,20 +246,19 @@ TEST_ON(a_message_of_an_older_lease_ends_nothing, fixture *f)
 
     f->urls[0] = script_server_url(net);
     open_tracking(f, LONG_LEASE_MS);
-    hold(f, "x");
+    lock_tracked(f, "x");
     dibs_stats before = stats_of(f->rt);
     int64_t since = now_ms();
     script_server_hold_pushes(net, true);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    await_tracked(f->server, f->rt, 1);
+    lock_tracked(f, "x");
     assert_int_equal(stats_of(f->rt).invalidations, before.invalidations);
     script_server_hold_pushes(net, false);
     await_invalidations(f->rt, before.invalidations + 1);
     pause_ms(QUIET_MS);
     expect_commands(f->rt, &before, since, 3, 4);
     expect_no_loss(f);
-    expect_tracked_still(f, "x");
+    expect_deletion_told(f, "x");
 }
 
 /* --------------------------------------------------------------------------- fork */
@@ -332,7 +309,7 @@ static void child_is_told(dibs_runtime *rt)
 TEST_ON(a_child_tracks_by_itself, fixture *f)
 {
     open_tracking(f, LONG_LEASE_MS);
-    hold(f, "parent");
+    lock_tracked(f, "parent");
     child_socket_path = f->server->socket_path;
     for (int i = 0; i < 2; i++) {
         dibs_stats before = stats_of(f->rt);
@@ -347,7 +324,7 @@ TEST_ON(a_child_tracks_by_itself, fixture *f)
         assert_true(server_integer(f->server, "PTTL lock:parent") > 0);
         expect_no_loss(f);
     }
-    expect_tracked_still(f, "parent");
+    expect_deletion_told(f, "parent");
 }
 
 /*

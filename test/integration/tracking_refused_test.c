@@ -26,9 +26,7 @@ static void expect_renewals(fixture *f)
     await_renewed(f->rt, stats_of(f->rt).renewed + 3);
     assert_status(DIBS_OK, dibs_check(f->rt, "x"));
     assert_int_equal(stats_of(f->rt).lost, 0);
-    int64_t since = now_ms();
-    server_do(f->server, "DEL lock:x");
-    expect_told_of_loss(f, "x", since);
+    expect_deletion_told(f, "x");
 }
 
 static void expect_polling(fixture *f)
@@ -185,13 +183,10 @@ TEST_ON(tracking_needs_only_the_documented_rights, fixture *f)
             "+set +incrby +del +exists +pttl +pexpire +time +ping +hset +hget +hmget +hdel +hkeys +hlen +zadd +zrem "
             "+zrange +zrangebyscore +zcard +client|id "
             "+client|setname +client|kill +info +subscribe +publish +pubsub|numsub +client|tracking +client|caching");
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    await_tracked(f->server, f->rt, 1);
+    lock_tracked(f, "x");
     assert_status(DIBS_OK, dibs_extend(f->rt, "x", LONG_LEASE_MS));
     expect_no_error_of_deleting(f);
-    int64_t since = now_ms();
-    server_do(f->server, "DEL lock:x");
-    expect_told_of_loss(f, "x", since);
+    expect_deletion_told(f, "x");
     expect_pushes(f);
     assert_int_equal(stats_of(f->rt).tracking, 1);
 }
@@ -205,10 +200,8 @@ TEST_ON(a_tracking_right_granted_later_is_used, fixture *f)
     server_do(f->server, "CLIENT KILL TYPE normal SKIPME yes");
     assert_that(comes_to(f->rt, STAT(tracking), 1), "it is not tried again");
     await_tracked(f->server, f->rt, 1);
-    int64_t since = now_ms();
     events_forget(&f->events);
-    server_do(f->server, "DEL lock:x");
-    expect_told_of_loss(f, "x", since);
+    expect_deletion_told(f, "x");
 }
 
 /* ------------------------------------------------------------- versions of servers */
@@ -270,8 +263,7 @@ TEST_ON(new_servers_are_tracked, fixture *f)
     for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) {
         script_server *net = start_version(f, versions[i], reply);
         open_through(f, net, LONG_LEASE_MS);
-        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-        await_tracked(f->server, f->rt, 1);
+        lock_tracked(f, "x");
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
         close_through(f, net);
     }
@@ -338,19 +330,16 @@ TEST_ON(lost_tracking_messages_cost_time_and_nothing_else, fixture *f)
     f->config.renew_ms = RENEW_MS;
     f->config.command_timeout_ms = LIMIT_MS;
     open_through(f, net, 3000);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    await_tracked(f->server, f->rt, 1);
+    lock_tracked(f, "x");
     script_server_drop_changes(net, true);
-    int64_t since = now_ms();
-    server_do(f->server, "DEL lock:x");
-    expect_told_of_loss(f, "x", since);
+    expect_deletion_told(f, "x");
     script_server_drop_changes(net, false);
     server_do(f->server, "FLUSHALL");
     server_do(f->server, "SET lock:x by-hand PX 600000");
     actor *thread = actor_locking(f->rt, "x", DIBS_WAIT_FOREVER);
     await_tracked(f->server, f->rt, 1);
     script_server_drop_changes(net, true);
-    since = now_ms();
+    int64_t since = now_ms();
     server_do(f->server, "DEL lock:x");
     assert_status(DIBS_OK, actor_result(thread));
     assert_in_range(now_ms() - since, 0, 1000 + SOON_MS);
@@ -371,17 +360,14 @@ static bool is_refused_for_lack_of_memory(server *s)
 TEST_ON(it_is_tried_again_once_the_server_has_memory, fixture *f)
 {
     open_tracking(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    await_tracked(f->server, f->rt, 1);
+    lock_tracked(f, "x");
     server_do(f->server, "CONFIG SET maxmemory 1");
     kill_tracker(f->server);
     await_or_say(is_refused_for_lack_of_memory(f->server), "the probe's key was not refused");
     long long looks = server_calls(f->server, "mget");
     server_do(f->server, "CONFIG SET maxmemory 0");
     await_that(server_calls(f->server, "mget") > looks);
-    int64_t since = now_ms();
-    server_do(f->server, "DEL lock:x");
-    expect_told_of_loss(f, "x", since);
+    expect_deletion_told(f, "x");
 }
 
 TESTS(fixture_setup, fixture_teardown)

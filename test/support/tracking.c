@@ -72,6 +72,12 @@ void await_tracked(server *s, dibs_runtime *rt, long long pairs)
                  "tracking %lld, %lld pairs", (long long)stats_of(rt).tracking, tracked_pairs(s));
 }
 
+void lock_tracked(fixture *f, const char *name)
+{
+    assert_status(DIBS_OK, dibs_lock(f->rt, name));
+    await_tracked(f->server, f->rt, 1);
+}
+
 void await_invalidations(dibs_runtime *rt, uint64_t count)
 {
     assert_that(comes_to(rt, STAT(invalidations), count), "no message comes");
@@ -97,6 +103,41 @@ void expect_told_of_loss(fixture *f, const char *name, int64_t since)
     assert_status(DIBS_LOST, dibs_lock(f->rt, name));
     assert_status(DIBS_LOST, dibs_unlock(f->rt, name));
     assert_status(DIBS_NOT_HELD, dibs_check(f->rt, name));
+}
+
+void expect_deletion_told(fixture *f, const char *name)
+{
+    const char *prefix = f->config.key_prefix ? f->config.key_prefix : "lock:";
+    int64_t since = now_ms();
+
+    assert_int_equal(server_integer(f->server, "DEL %s%s", prefix, name), 1);
+    expect_told_of_loss(f, name, since);
+}
+
+void with_odd_names(fixture *f, void (*expect)(fixture *f, const char *name))
+{
+    char longest[DIBS_NAME_MAX + 1] = "";
+    const struct {
+        const char *prefix, *name;
+    } rows[] = {
+        {"lock:", "\x01\xff\r\n{*?[\\]}\" $-1 \x80"},
+        {"lock:", longest},
+        {"a{b}:", "lock:{x}"},
+        {"\xff\n *", "\n"},
+        {"\xff\n{*} ", "\n"},
+        {"", "x"},
+    };
+
+    memset(longest, 'n', DIBS_NAME_MAX);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        print_message("# prefix and name %zu\n", i);
+        f->config.key_prefix = rows[i].prefix;
+        open_tracking(f, 0);
+        expect(f, rows[i].name);
+        close_runtime(&f->rt);
+        events_forget(&f->events);
+        server_do(f->server, "FLUSHALL"); /* what this runtime read is in the table still */
+    }
 }
 
 void expect_no_loss(fixture *f)

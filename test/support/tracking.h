@@ -26,6 +26,9 @@ long long tracked_pairs(server *s);
 /* Waits until the runtime's tracking is on and the table has at least so many pairs. */
 void await_tracked(server *s, dibs_runtime *rt, long long pairs);
 
+/* The calling thread locks the name, and waits until it is tracked. No other lock may be. */
+void lock_tracked(fixture *f, const char *name);
+
 /* How often CLIENT TRACKING was called, refused or not. */
 long long tracking_calls(server *s);
 
@@ -44,6 +47,15 @@ void await_renewed(dibs_runtime *rt, uint64_t count);
  * is known SOON. Unlocks the name.
  */
 void expect_told_of_loss(fixture *f, const char *name, int64_t since);
+
+/* The same for a lock of f->rt, whose key this deletes. */
+void expect_deletion_told(fixture *f, const char *name);
+
+/*
+ * Calls `expect` with names, and with f->config.key_prefix, that are long, or of odd bytes or none, each time with a
+ * runtime that is open.
+ */
+void with_odd_names(fixture *f, void (*expect)(fixture *f, const char *name));
 
 /* Expects that no lock was lost, and that no renewal came late. */
 void expect_no_loss(fixture *f);
