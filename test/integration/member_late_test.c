@@ -108,8 +108,7 @@ TEST_ON(a_top_up_on_a_connection_that_broke_is_retracted, struct play *p)
     seat_begin_renewal(&p->seat, &renewal);
     script_server_await_fired(p->net, fired);
     script_server_cut(p->net);
-    seat_end_renewal(&p->seat, &renewal);
-    assert_int_equal(renewal.result, DIBS__UNANSWERED);
+    assert_int_equal(seat_end_renewal(&p->seat, &renewal), DIBS__UNANSWERED);
     server_do(p->server, "SET lock:retracted %s PX %d", TOKEN, LEASE_MS);
     p->seat.store->ops->retract(p->seat.store, "x", TOKEN, LEASE_MS, 0);
     p->seat.store->ops->retract(p->seat.store, "retracted", TOKEN, LEASE_MS, 0);

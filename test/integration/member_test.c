@@ -172,15 +172,13 @@ TEST_ON_STORES(a_lock_that_is_free_is_topped_up, struct world *w)
     struct dibs__attempt next = attempt_for(w, "x", false);
 
     admit(seat, 0);
-    seat_renew(seat, &renewal);
-    assert_int_equal(renewal.result, DIBS__RENEWED);
+    assert_int_equal(seat_renew(seat, &renewal), DIBS__RENEWED);
     dibs_owner owner = look(seat, "x");
     assert_string_equal(owner.token, "dibs:held");
     assert_int_equal(owner.fence, 5);
     assert_in_range(owner.remaining_ms, LEASE_MS / 2, LEASE_MS);
     renewal.lease_ms *= 2;
-    seat_renew(seat, &renewal); /* and is renewed then as any */
-    assert_int_equal(renewal.result, DIBS__RENEWED);
+    assert_int_equal(seat_renew(seat, &renewal), DIBS__RENEWED); /* and is renewed then as any */
     assert_in_range(look(seat, "x").remaining_ms, LEASE_MS + 1, 2 * LEASE_MS);
     assert_status(DIBS_OK, release(seat, "x", "dibs:held"));
     assert_true(get(sit(w, 0), &next) > 5);
@@ -193,8 +191,7 @@ TEST_ON_STORES(a_renewal_without_top_up_sets_nothing, struct world *w)
     struct dibs__renewal renewal = top_up_of("dibs:held", 5);
 
     renewal.top_up = false;
-    seat_renew(seat, &renewal);
-    assert_int_equal(renewal.result, DIBS__GONE);
+    assert_int_equal(seat_renew(seat, &renewal), DIBS__GONE);
     assert_false(look(seat, "x").held);
 }
 
@@ -205,8 +202,7 @@ TEST_ON_STORES(a_top_up_leaves_the_lock_of_another_alone, struct world *w)
     uint64_t fence = get(seat, &attempt);
     struct dibs__renewal renewal = top_up_of("dibs:held", fence + 1000);
 
-    seat_renew(seat, &renewal);
-    assert_int_equal(renewal.result, DIBS__GONE);
+    assert_int_equal(seat_renew(seat, &renewal), DIBS__GONE);
     dibs_owner owner = look(seat, "x");
     assert_string_equal(owner.token, attempt.token);
     assert_int_equal(owner.fence, fence);
@@ -221,23 +217,18 @@ TEST_ON_STORES(a_top_up_keeps_the_limit, struct world *w)
                          third = top_up_of("dibs:third~0", 7), fourth = top_up_of("dibs:fourth~0", 8);
 
     admit(seat, 0);
-    seat_renew(seat, &first);
-    assert_int_equal(first.result, DIBS__RENEWED);
-    seat_renew(seat, &second); /* beside the only one */
-    assert_int_equal(second.result, DIBS__GONE);
+    assert_int_equal(seat_renew(seat, &first), DIBS__RENEWED);
+    assert_int_equal(seat_renew(seat, &second), DIBS__GONE); /* beside the only one */
     assert_string_equal(look(seat, "x").token, "dibs:first~1");
     assert_status(DIBS_OK, release(seat, "x", "dibs:first~1"));
     seat_renew(seat, &third);
-    seat_renew(seat, &fourth);
-    assert_int_equal(fourth.result, DIBS__RENEWED);
+    assert_int_equal(seat_renew(seat, &fourth), DIBS__RENEWED);
     second.result = DIBS__UNANSWERED;
-    seat_renew(seat, &second); /* beside several */
-    assert_int_equal(second.result, DIBS__GONE);
+    assert_int_equal(seat_renew(seat, &second), DIBS__GONE); /* beside several */
     assert_int_equal(look(seat, "x").sharers, 2);
     assert_status(DIBS_OK, release(seat, "x", "dibs:third~0"));
     assert_status(DIBS_OK, release(seat, "x", "dibs:fourth~0"));
-    seat_renew(seat, &second);
-    assert_int_equal(second.result, DIBS__RENEWED);
+    assert_int_equal(seat_renew(seat, &second), DIBS__RENEWED);
     assert_status(DIBS_OK, release(seat, "x", "dibs:second~1"));
 }
 
@@ -248,11 +239,9 @@ TEST_ON_STORES(a_label_makes_no_sharer, struct world *w)
     struct dibs__renewal alone = top_up_of("dibs:a~0:held", 5), sharer = top_up_of("dibs:sharer~0", 6);
 
     admit(seat, 0);
-    seat_renew(seat, &alone);
-    assert_int_equal(alone.result, DIBS__RENEWED);
+    assert_int_equal(seat_renew(seat, &alone), DIBS__RENEWED);
     assert_int_equal(look(seat, "x").sharers, 0);
-    seat_renew(seat, &sharer);
-    assert_int_equal(sharer.result, DIBS__GONE);
+    assert_int_equal(seat_renew(seat, &sharer), DIBS__GONE);
     assert_status(DIBS_OK, release(seat, "x", "dibs:a~0:held"));
 }
 
@@ -265,8 +254,7 @@ TEST_ON_STORES(a_top_up_ignores_the_fence_where_the_lock_was_never_granted, stru
     struct dibs__renewal renewal = top_up_of("dibs:held", fence - 1000);
 
     assert_status(DIBS_OK, release(seat, "x", attempt.token));
-    seat_renew(seat, &renewal);
-    assert_int_equal(renewal.result, DIBS__RENEWED);
+    assert_int_equal(seat_renew(seat, &renewal), DIBS__RENEWED);
     assert_status(DIBS_OK, release(seat, "x", "dibs:held"));
     assert_true(get(seat, &next) > fence); /* what F knew stays */
     assert_status(DIBS_OK, release(seat, "x", next.token));
@@ -285,8 +273,7 @@ TEST_ON_STORES(an_ask_that_is_not_granted_proves_no_lease, struct world *w)
     assert_status(DIBS_OK, release(seat, "x", owner.token));
     struct dibs__renewal renewal = top_up_of(attempt.token, fence - 1000);
     renewal.store_state = attempt.lease;
-    seat_renew(seat, &renewal);
-    assert_int_equal(renewal.result, DIBS__RENEWED);
+    assert_int_equal(seat_renew(seat, &renewal), DIBS__RENEWED);
     assert_status(DIBS_OK, release(seat, "x", attempt.token));
 }
 
@@ -296,11 +283,9 @@ TEST_ON_STORES(a_forced_unlock_is_not_topped_up, struct world *w)
     struct dibs__renewal renewal = top_up_of("dibs:held", 5);
 
     admit(seat, 0);
-    seat_renew(seat, &renewal);
-    assert_int_equal(renewal.result, DIBS__RENEWED);
+    assert_int_equal(seat_renew(seat, &renewal), DIBS__RENEWED);
     assert_status(DIBS_OK, store_force(seat->store, "x", "dibs:held", seat_deadline()));
-    seat_renew(seat, &renewal);
-    assert_int_equal(renewal.result, DIBS__GONE);
+    assert_int_equal(seat_renew(seat, &renewal), DIBS__GONE);
     assert_true(renewal.was_anothers);
     assert_false(look(seat, "x").held);
 }
@@ -314,13 +299,11 @@ TEST_ON_STORES(a_member_restores_a_missing_fence, struct world *w)
     if (w->kind->where == IN_MEMORY)
         return;
     admit(seat, 0);
-    seat_renew(seat, &renewal);
-    assert_int_equal(renewal.result, DIBS__RENEWED);
+    assert_int_equal(seat_renew(seat, &renewal), DIBS__RENEWED);
     renewal.top_up = false;
     server_do(w->servers[0], "DEL dibs:fence:{lock:x}");
     dibs__redis_lease_of(&renewal.store_state)->confirmed_at -= 60000 * DIBS__NS_PER_MS;
-    seat_renew(seat, &renewal);
-    assert_int_equal(renewal.result, DIBS__RENEWED);
+    assert_int_equal(seat_renew(seat, &renewal), DIBS__RENEWED);
     assert_int_equal(server_integer(w->servers[0], "INCRBY dibs:fence:{lock:x} 0"), 5);
     assert_status(DIBS_OK, release(seat, "x", "dibs:held"));
 }
@@ -338,8 +321,7 @@ TEST_ON_STORES(a_top_up_puts_back_the_fence_of_the_newest_sharer, struct world *
     seat_renew(seat, &first);
     seat_renew(seat, &newest);
     server_do(w->servers[0], "DEL dibs:fence:{lock:x}");
-    seat_renew(seat, &last);
-    assert_int_equal(last.result, DIBS__RENEWED);
+    assert_int_equal(seat_renew(seat, &last), DIBS__RENEWED);
     assert_int_equal(server_integer(w->servers[0], "INCRBY dibs:fence:{lock:x} 0"), 9);
     assert_status(DIBS_OK, release(seat, "x", "dibs:first~0"));
     assert_status(DIBS_OK, release(seat, "x", "dibs:newest~0"));
@@ -479,8 +461,7 @@ TEST_ON_STORES(a_member_whose_clock_was_set_back_does_not_vote, struct world *w)
     admit(seat, 0);
     server_do(w->servers[0], "SET dibs:vote %s", "0 86400000 4000000000000000 0 1 - 0");
     expect_no_vote(seat, &attempt);
-    seat_renew(seat, &renewal);
-    assert_int_equal(renewal.result, DIBS__GONE);
+    assert_int_equal(seat_renew(seat, &renewal), DIBS__GONE);
     expect_nothing_in_the_store(w, seat, 1);
     assert_false(look_at_vote(seat, 1000).known);
     admit(seat, 0); /* as one that lost its data */
@@ -497,24 +478,20 @@ TEST_ON_STORES(a_lease_that_a_clock_made_longer_is_not_renewed, struct world *w)
     if (w->kind->where == IN_MEMORY)
         return;
     admit(seat, 0);
-    seat_renew(seat, &renewal);
-    assert_int_equal(renewal.result, DIBS__RENEWED);
+    assert_int_equal(seat_renew(seat, &renewal), DIBS__RENEWED);
     server_do(w->servers[0], "PEXPIRE lock:x %d", 100 * LEASE_MS);
     for (int in_full = 0; in_full < 2; in_full++) {
         renewal.top_up = in_full;
         seat_begin_renewal(seat, &renewal);
-        seat_end_renewal(seat, &renewal);
-        assert_int_equal(renewal.result, DIBS__UNANSWERED);
+        assert_int_equal(seat_end_renewal(seat, &renewal), DIBS__UNANSWERED);
     }
     renewal.fixed = true;
-    seat_renew(seat, &renewal);
-    assert_int_equal(renewal.result, DIBS__RENEWED);
+    assert_int_equal(seat_renew(seat, &renewal), DIBS__RENEWED);
     renewal.fixed = false;
     assert_true(look(seat, "x").remaining_ms > 99 * LEASE_MS);
     server_do(w->servers[0], "PEXPIRE lock:x %d", LEASE_MS / 2);
     renewal.top_up = false;
-    seat_renew(seat, &renewal);
-    assert_int_equal(renewal.result, DIBS__RENEWED);
+    assert_int_equal(seat_renew(seat, &renewal), DIBS__RENEWED);
     assert_status(DIBS_OK, release(seat, "x", "dibs:held"));
 }
 
@@ -524,21 +501,17 @@ TEST_ON_STORES(a_top_up_needs_a_vote, struct world *w)
     struct seat *seat = sit_as_member(w);
     struct dibs__renewal renewal = top_up_of("dibs:held", 5), first = renewal;
 
-    seat_renew(seat, &renewal);
-    assert_int_equal(renewal.result, DIBS__GONE);
+    assert_int_equal(seat_renew(seat, &renewal), DIBS__GONE);
     assert_false(look(seat, "x").held);
     admit(seat, 0);
-    seat_renew(seat, &first);
-    assert_int_equal(first.result, DIBS__RENEWED);
+    assert_int_equal(seat_renew(seat, &first), DIBS__RENEWED);
     vote_as(seat, (struct dibs__vote){.longest_ms = LEASE_MS, .what = DIBS__VOTE_DISTRUSTS, .wait_ms = LEASE_MS},
             false);
-    seat_renew(seat, &first);
-    assert_int_equal(first.result, DIBS__RENEWED);
+    assert_int_equal(seat_renew(seat, &first), DIBS__RENEWED);
     assert_status(DIBS_OK, raise_to(seat, "dibs:held", 6, false));
     assert_status(DIBS_OK, release(seat, "x", "dibs:held"));
     renewal = top_up_of("dibs:held", 5);
-    seat_renew(seat, &renewal);
-    assert_int_equal(renewal.result, DIBS__GONE);
+    assert_int_equal(seat_renew(seat, &renewal), DIBS__GONE);
     assert_false(look(seat, "x").held);
 }
 

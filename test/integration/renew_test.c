@@ -90,12 +90,10 @@ TEST_ON(a_restored_lease_counts_as_confirmed, struct world *w)
 
     server_kill(w->server);
     server_restart(w->server);
-    seat_renew(&w->seat, &lease);
-    assert_int_equal(lease.result, DIBS__RENEWED);
+    assert_int_equal(seat_renew(&w->seat, &lease), DIBS__RENEWED);
     assert_true(dibs__redis_lease_of(&lease.store_state)->confirmed_at > confirmed_at);
     server_do(w->server, "DEL lock:x");
-    seat_renew(&w->seat, &lease);
-    assert_int_equal(lease.result, DIBS__GONE);
+    assert_int_equal(seat_renew(&w->seat, &lease), DIBS__GONE);
 }
 
 static void lower_life(struct world *w, const char *name)
@@ -181,8 +179,7 @@ TEST_ON(a_renewal_sets_a_missing_expiry, struct world *w)
 
     server_do(w->server, "PERSIST lock:x");
     assert_true(is_persistent(w));
-    seat_renew(&w->seat, &lease);
-    assert_int_equal(lease.result, DIBS__RENEWED);
+    assert_int_equal(seat_renew(&w->seat, &lease), DIBS__RENEWED);
     assert_false(is_persistent(w));
 }
 

@@ -76,8 +76,7 @@ TEST_ON_THREE_AND_FIVE(an_absent_master_needs_no_retraction_of_a_renewed_hold, m
         assert_status(DIBS_OK, ask_until_granted(seat.store, &attempt, &answer));
         seat.store->ops->conclude(seat.store, &attempt, true);
         struct dibs__renewal renewal = {.name = "a", .token = token, .lease_ms = LONG_LEASE_MS, .fence = answer.fence};
-        seat_renew(&seat, &renewal);
-        assert_int_equal(renewal.result, DIBS__RENEWED);
+        assert_int_equal(seat_renew(&seat, &renewal), DIBS__RENEWED);
         struct dibs__op release = store_release_op("a", token, LONG_LEASE_MS, seat_deadline());
         assert_status(DIBS_OK, store_do(seat.store, &release));
     }

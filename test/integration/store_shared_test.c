@@ -277,24 +277,20 @@ TEST_ON_STORES(each_sharer_has_a_lease_of_its_own, struct world *w)
     uint64_t fence = get(seat, &first);
     get(seat, &second);
     struct dibs__renewal longer = renewal_of(&first, longer_ms, fence);
-    seat_renew(seat, &longer);
-    assert_int_equal(longer.result, DIBS__RENEWED);
+    assert_int_equal(seat_renew(seat, &longer), DIBS__RENEWED);
     expect_look(seat, "x", owner.remaining_ms > LEASE_MS && owner.remaining_ms <= longer_ms);
     struct dibs__renewal usual = renewal_of(&second, LEASE_MS, 0);
-    seat_renew(seat, &usual);
-    assert_int_equal(usual.result, DIBS__RENEWED);
+    assert_int_equal(seat_renew(seat, &usual), DIBS__RENEWED);
     expect_look(seat, "x", owner.remaining_ms > LEASE_MS && owner.remaining_ms <= longer_ms); /* the longest of all */
     give_back(seat, &first);
     expect_look(seat, "x", owner.held && owner.remaining_ms <= LEASE_MS);
     longer = renewal_of(&first, LEASE_MS, fence);
-    seat_renew(seat, &longer);
-    assert_int_equal(longer.result, DIBS__GONE);
+    assert_int_equal(seat_renew(seat, &longer), DIBS__GONE);
     expect_taken(seat, &alone);
     give_back(seat, &second);
     get(seat, &alone);
     usual = renewal_of(&second, LEASE_MS, 0);
-    seat_renew(seat, &usual);
-    assert_int_equal(usual.result, DIBS__GONE);
+    assert_int_equal(seat_renew(seat, &usual), DIBS__GONE);
     give_back(seat, &alone);
 }
 
@@ -329,8 +325,7 @@ TEST_ON_STORES(the_permit_of_a_dead_sharer_is_free_when_its_lease_is_over, struc
     seat->store->ops->conclude(seat->store, &more, true);
     expect_look(seat, "x", owner.sharers == 2);
     struct dibs__renewal late = renewal_of(&dead, LEASE_MS, 0);
-    seat_renew(seat, &late);
-    assert_int_equal(late.result, DIBS__GONE);
+    assert_int_equal(seat_renew(seat, &late), DIBS__GONE);
     assert_status(DIBS_NOT_HELD, release(seat, "x", dead.token));
     give_back(seat, &more);
     give_back(seat, &lives);

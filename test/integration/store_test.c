@@ -234,8 +234,7 @@ TEST_ON_STORES(a_lease_is_renewed_extended_and_gone, struct world *w)
     renewal.store_state = attempt.lease;
     if (is_quorum(w)) /* a master where more is left of a lease than is asked for is not counted (rule 52) */
         renewal.lease_ms = LEASE_MS;
-    seat_renew(seat, &renewal);
-    assert_int_equal(renewal.result, DIBS__RENEWED);
+    assert_int_equal(seat_renew(seat, &renewal), DIBS__RENEWED);
     assert_int_equal(renewal.pending_extension_ms, 0);
     assert_false(seat->store->ops->is_unconfirmed(seat->store, &renewal.store_state));
     assert_false(seat->store->ops->is_unconfirmed(seat->store, &attempt.lease));
@@ -243,12 +242,10 @@ TEST_ON_STORES(a_lease_is_renewed_extended_and_gone, struct world *w)
                 owner.remaining_ms > LEASE_MS / 2 && owner.remaining_ms <= LEASE_MS); /* a renewal never shortens */
     renewal.extension = true;
     renewal.lease_ms = LEASE_MS / 2;
-    seat_renew(seat, &renewal);
-    assert_int_equal(renewal.result, DIBS__RENEWED);
+    assert_int_equal(seat_renew(seat, &renewal), DIBS__RENEWED);
     expect_look(seat, "x", owner.held && owner.remaining_ms <= LEASE_MS / 2);
     assert_status(DIBS_OK, release(seat, "x", attempt.token));
-    seat_renew(seat, &renewal);
-    assert_int_equal(renewal.result, DIBS__GONE);
+    assert_int_equal(seat_renew(seat, &renewal), DIBS__GONE);
 }
 
 static void pause_servers(struct world *w, bool pause)
@@ -275,8 +272,7 @@ TEST_ON_STORES(an_extension_without_an_answer_may_have_cut_the_lease, struct wor
     struct dibs__renewal renewal = renewal_of(&attempt, get(seat, &attempt), LEASE_MS);
 
     renewal.store_state = attempt.lease;
-    seat_renew(seat, &renewal); /* the connections stand */
-    assert_int_equal(renewal.result, DIBS__RENEWED);
+    assert_int_equal(seat_renew(seat, &renewal), DIBS__RENEWED); /* the connections stand */
     renewal.extension = true;
     renewal.lease_ms = LEASE_MS / 2;
     pause_servers(w, true);
@@ -286,8 +282,7 @@ TEST_ON_STORES(an_extension_without_an_answer_may_have_cut_the_lease, struct wor
     assert_int_equal(renewal.result, DIBS__UNANSWERED);
     if (!is_quorum(w)) /* whose members know it, each for itself */
         assert_int_equal(renewal.pending_extension_ms, LEASE_MS / 2);
-    seat_renew(seat, &renewal);
-    assert_int_equal(renewal.result, DIBS__RENEWED);
+    assert_int_equal(seat_renew(seat, &renewal), DIBS__RENEWED);
     assert_status(DIBS_OK, release(seat, "x", attempt.token));
 }
 

@@ -230,9 +230,10 @@ void seat_begin_renewal(struct seat *seat, const struct dibs__renewal *renewal)
     begin_renewals(seat, renewal, 1);
 }
 
-void seat_end_renewal(struct seat *seat, struct dibs__renewal *renewal)
+enum dibs__renewed seat_end_renewal(struct seat *seat, struct dibs__renewal *renewal)
 {
     end_renewals(seat, renewal, 1);
+    return renewal->result;
 }
 
 /* Where the scheduler's connection does not stand yet, a renewal finds none. */
@@ -248,9 +249,10 @@ void seat_renew_batch(struct seat *seat, struct dibs__renewal *renewals, size_t 
     } while (renewals->result == DIBS__UNANSWERED && now_ms() < end);
 }
 
-void seat_renew(struct seat *seat, struct dibs__renewal *renewal)
+enum dibs__renewed seat_renew(struct seat *seat, struct dibs__renewal *renewal)
 {
     seat_renew_batch(seat, renewal, 1);
+    return renewal->result;
 }
 
 void seat_await_confirmed(struct seat *seat)

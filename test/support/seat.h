@@ -54,15 +54,15 @@ struct seat_grant seat_last_grant(struct seat *seat);
 /* Waits until so many grants were told in all; returns the last. */
 struct seat_grant seat_await_grant(struct seat *seat, unsigned count);
 
-/* Has the scheduler's thread renew one lease, and waits for the outcome, in *renewal. */
-void seat_renew(struct seat *seat, struct dibs__renewal *renewal);
+/* Has the scheduler's thread renew one lease, and waits for the outcome, in *renewal. Returns the result. */
+enum dibs__renewed seat_renew(struct seat *seat, struct dibs__renewal *renewal);
 
 /* The same of several in one batch, on one server. */
 void seat_renew_batch(struct seat *seat, struct dibs__renewal *renewals, size_t count);
 
 /* As seat_renew, in two steps, and only once. */
 void seat_begin_renewal(struct seat *seat, const struct dibs__renewal *renewal);
-void seat_end_renewal(struct seat *seat, struct dibs__renewal *renewal);
+enum dibs__renewed seat_end_renewal(struct seat *seat, struct dibs__renewal *renewal);
 
 /* Waits until the store has confirmed all that it retracts. */
 void seat_await_confirmed(struct seat *seat);
