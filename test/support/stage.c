@@ -86,6 +86,20 @@ void stage_await_waiting(stage *s, size_t count)
     moved_clock_await_waiting(&s->clock, count);
 }
 
+actor *stage_waiter(stage *s, const char *name, int64_t wait_ms, size_t count)
+{
+    actor *a = actor_locking(s->rt, name, wait_ms);
+
+    stage_await_waiting(s, count);
+    return a;
+}
+
+void stage_let_renewals_go(stage *s)
+{
+    faults_let_renewals_go(&s->faults);
+    dibs__scheduler_wake(s->rt->core->scheduler);
+}
+
 unsigned acquires(stage *s)
 {
     return faults_count(&s->faults, &s->faults.acquires);

@@ -54,6 +54,12 @@ int64_t believed(uint32_t lease_ms);
 /* Waits until exactly that many threads wait for a lock, or poll for one, in s->rt. */
 void stage_await_waiting(stage *s, size_t count);
 
+/* A new thread that waits for the name; so many threads wait then. */
+actor *stage_waiter(stage *s, const char *name, int64_t wait_ms, size_t count);
+
+/* Answers the renewals that faults_hold_renewals holds back, and wakes the scheduler to that. */
+void stage_let_renewals_go(stage *s);
+
 /* Asks of the store, so far. */
 unsigned acquires(stage *s);
 

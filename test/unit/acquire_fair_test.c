@@ -48,10 +48,9 @@ static uint64_t fence_in(struct asker *asker)
     return hold.fence;
 }
 
-static void unlock_and_end(struct asker *asker)
+static void unlock(struct asker *asker)
 {
     assert_status(DIBS_OK, actor_unlock(asker->actor, asker->rt, "a"));
-    actor_end(asker->actor);
 }
 
 static unsigned in_queue(stage *s)
@@ -88,7 +87,7 @@ TEST_ON(fair_threads_of_all_runtimes_are_served_in_order_of_arrival, stage *s)
         stage_await_waiting(s, CROWD - 1 - i);
         assert_true(fence_in(&askers[i]) > fence);
         fence = fence_in(&askers[i]);
-        unlock_and_end(&askers[i]);
+        unlock(&askers[i]);
     }
     for (size_t i = 0; i < 2; i++) {
         assert_int_equal(stats_of(rts[i]).granted, CROWD / 2);
@@ -118,13 +117,13 @@ TEST_ON(nobody_passes_a_fair_queue, stage *s)
     moved_clock_let_the_woken_go(&s->clock);
     expect(&first, DIBS_OK);
     moved_clock_stop_the_woken(&s->clock);
-    unlock_and_end(&first);
+    unlock(&first);
     moved_clock_await_standing(&s->clock, 1);
     assert_status(DIBS_BUSY, dibs_trylock(s->rt, "a"));
     assert_status(DIBS_BUSY, dibs_trylock(second, "a"));
     moved_clock_let_the_woken_go(&s->clock);
     expect(&next, DIBS_OK);
-    unlock_and_end(&next);
+    unlock(&next);
     expect_nothing_left(s);
 }
 
@@ -144,12 +143,10 @@ TEST_ON(a_fair_lease_is_not_handed_over, stage *s)
     assert_int_equal(stats_of(s->rt).granted, 1);
     assert_int_equal(stats_of(s->rt).handed_off, 0);
     dibs_shutdown(s->rt);
-    for (size_t i = 1; i < CROWD; i++) {
+    for (size_t i = 1; i < CROWD; i++)
         expect(&askers[i], DIBS_CLOSED);
-        actor_end(askers[i].actor);
-    }
     assert_int_equal(in_queue(s), 0);
-    unlock_and_end(&askers[0]);
+    unlock(&askers[0]);
 }
 
 /* --------------------------------------------------- fair and not, in one process */
@@ -174,15 +171,15 @@ TEST_ON(a_fair_waiter_waits_no_longer_than_handoff_ms, stage *s)
     expect(&plain, DIBS_OK);
     assert_int_equal(stats_of(s->rt).handed_off, 1);
     moved_clock_advance(&s->clock, 1);
-    unlock_and_end(&plain);
+    unlock(&plain);
     expect(&in_order, DIBS_OK);
     stage_await_waiting(s, 1);
     assert_int_equal(in_queue(s), 1); /* the last waiter, queued by the same release */
-    unlock_and_end(&in_order);
+    unlock(&in_order);
     expect(&last, DIBS_OK);
     assert_int_equal(stats_of(s->rt).handed_off, 1);
     assert_int_equal(stats_of(s->rt).granted, 2);
-    unlock_and_end(&last);
+    unlock(&last);
     expect_nothing_left(s);
 }
 
@@ -202,7 +199,7 @@ TEST_ON(a_plain_waiter_keeps_its_place_among_fair_ones, stage *s)
     for (size_t i = 0; i < COUNT; i++) {
         expect(&askers[i], DIBS_OK);
         stage_await_waiting(s, COUNT - 1 - i);
-        unlock_and_end(&askers[i]);
+        unlock(&askers[i]);
     }
     assert_int_equal(stats_of(s->rt).granted, COUNT);
     expect_nothing_left(s);
@@ -219,16 +216,14 @@ TEST_ON(a_fair_waiter_that_gives_up_leaves_the_others_their_places, stage *s)
         begin(&askers[i], s, i + 1, s->rt, &fair, i % 2 ? FOREVER : 100);
     assert_int_equal(in_queue(s), 4);
     moved_clock_advance(&s->clock, MS(100));
-    for (size_t i = 0; i < 4; i += 2) {
+    for (size_t i = 0; i < 4; i += 2)
         expect(&askers[i], DIBS_TIMEOUT);
-        actor_end(askers[i].actor);
-    }
     stage_await_waiting(s, 2);
     assert_int_equal(in_queue(s), 2); /* the place of a fair waiter does not pass to another */
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
     for (size_t i = 1; i < 4; i += 2) {
         expect(&askers[i], DIBS_OK);
-        unlock_and_end(&askers[i]);
+        unlock(&askers[i]);
     }
     assert_int_equal(stats_of(s->rt).timed_out, 2);
     expect_nothing_left(s);
@@ -267,7 +262,7 @@ TEST_ON(a_fair_waiter_asks_at_least_every_third_of_a_lease, stage *s)
     assert_status(DIBS_OK, dibs_unlock(second, "a"));
     for (size_t i = 0; i < 2; i++) {
         expect(&askers[i], DIBS_OK);
-        unlock_and_end(&askers[i]);
+        unlock(&askers[i]);
     }
     expect_nothing_left(s);
 }
@@ -282,7 +277,7 @@ TEST_ON(a_fair_lease_that_is_lost_goes_to_the_next, stage *s)
     expect(&next, DIBS_OK);
     assert_status(DIBS_LOST, dibs_unlock(s->rt, "a"));
     assert_status(DIBS_OK, actor_check(next.actor, s->rt, "a"));
-    unlock_and_end(&next);
+    unlock(&next);
     expect_nothing_left(s);
 }
 
@@ -296,7 +291,7 @@ TEST_ON(a_thread_that_ends_with_a_fair_lease_leaves_it_to_the_next, stage *s)
     actor_end(holder);
     expect(&next, DIBS_OK);
     assert_int_equal(stats_of(s->rt).orphaned, 1);
-    unlock_and_end(&next);
+    unlock(&next);
     expect_nothing_left(s);
 }
 

@@ -3,7 +3,7 @@
 
 TEST_ON(a_grant_ends_the_wait_without_another_ask, stage *s)
 {
-    actor *asker = waiter(s, 1, FOREVER);
+    actor *asker = stage_waiter(s, "a", FOREVER, 1);
     unsigned asked = acquires(s);
 
     moved_clock_advance(&s->clock, MS(100));
@@ -13,14 +13,14 @@ TEST_ON(a_grant_ends_the_wait_without_another_ask, stage *s)
     assert_int_equal(stats_of(s->rt).granted, 1);
     assert_int_equal(stats_of(s->rt).contended, 1);
     assert_int_equal(stats_of(s->rt).handed_off, 0);
-    unlock_and_end(asker, s->rt);
+    assert_status(DIBS_OK, actor_unlock(asker, s->rt, "a"));
     expect_nothing_left(s);
 }
 
 /* The lease counts from the ask that the grant names, not from when the grant came. */
 TEST_ON(a_granted_lease_counts_from_its_ask, stage *s)
 {
-    actor *asker = waiter(s, 1, FOREVER);
+    actor *asker = stage_waiter(s, "a", FOREVER, 1);
     dibs_hold hold;
 
     moved_clock_advance(&s->clock, MS(9000));
@@ -28,7 +28,7 @@ TEST_ON(a_granted_lease_counts_from_its_ask, stage *s)
     assert_status(DIBS_OK, actor_result(asker));
     assert_status(DIBS_OK, actor_hold(asker, s->rt, "a", &hold));
     assert_int_equal(hold.remaining_ms, believed(LEASE) / MS(1) - 9000);
-    unlock_and_end(asker, s->rt);
+    assert_status(DIBS_OK, actor_unlock(asker, s->rt, "a"));
     expect_nothing_left(s);
 }
 
@@ -47,7 +47,7 @@ TEST_ON(a_grant_may_come_before_its_ask_is_answered, stage *s)
     assert_int_equal(acquires(s), asked + 1);
     assert_int_equal(stats_of(s->rt).granted, 1);
     assert_status(DIBS_OK, actor_check(asker, s->rt, "a"));
-    unlock_and_end(asker, s->rt);
+    assert_status(DIBS_OK, actor_unlock(asker, s->rt, "a"));
     assert_status(DIBS_OK, dibs_query(spy.second, "a", &(dibs_owner){0}));
     dibs_unlock_all(spy.second); /* that runtime's lock was taken by force */
     expect_nothing_left(s);
@@ -71,7 +71,7 @@ TEST_ON(a_grant_at_the_end_of_the_wait_is_passed_on_or_given_back, stage *s)
             faults_block_acquires(&s->faults);
             actor_begin_lock(asker, s->rt, "a", 100);
             faults_await_blocked(&s->faults);
-            next = waiter(s, 1, FOREVER);
+            next = stage_waiter(s, "a", FOREVER, 1);
             spy.taken = free_it_too_late;
             faults_unblock_acquires(&s->faults);
         } else {
@@ -79,11 +79,8 @@ TEST_ON(a_grant_at_the_end_of_the_wait_is_passed_on_or_given_back, stage *s)
             actor_begin_lock(asker, s->rt, "a", 100);
         }
         assert_status(DIBS_TIMEOUT, actor_result(asker));
-        if (next) {
-            assert_status(DIBS_OK, actor_result(next));
-            unlock_and_end(next, s->rt);
-        }
-        actor_end(asker);
+        if (next)
+            actor_gets(next, s->rt, "a");
         dibs_unlock_all(spy.second);
         expect_nothing_left(s);
     }
@@ -91,7 +88,7 @@ TEST_ON(a_grant_at_the_end_of_the_wait_is_passed_on_or_given_back, stage *s)
 
 TEST_ON(a_grant_for_a_concluded_attempt_is_refused, stage *s)
 {
-    actor *asker = waiter(s, 1, 100);
+    actor *asker = stage_waiter(s, "a", 100, 1);
 
     assert_false(push(s, "", spy.number, false));
     assert_false(push(s, "another's", spy.number, false));
@@ -105,21 +102,19 @@ TEST_ON(a_grant_for_a_concluded_attempt_is_refused, stage *s)
 TEST_ON(a_grant_for_a_concluded_attempt_is_not_the_next_ones, stage *s)
 {
     char old[DIBS__TOKEN_MAX];
-    actor *asker = waiter(s, 1, 100);
+    actor *asker = stage_waiter(s, "a", 100, 1);
 
     strcpy(old, spy.token);
     moved_clock_advance(&s->clock, MS(100));
     assert_status(DIBS_TIMEOUT, actor_result(asker));
-    actor_end(asker);
-    asker = waiter(s, 1, FOREVER);
+    asker = stage_waiter(s, "a", FOREVER, 1);
     assert_string_not_equal(old, spy.token);
     unsigned asked = acquires(s);
     assert_false(push(s, old, spy.number, false));
     stage_await_waiting(s, 1);
     assert_int_equal(acquires(s), asked);
     assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
-    assert_status(DIBS_OK, actor_result(asker));
-    unlock_and_end(asker, s->rt);
+    actor_gets(asker, s->rt, "a");
     expect_nothing_left(s);
 }
 
@@ -135,8 +130,7 @@ TEST_ON(a_grant_for_a_retired_token_is_not_the_next_tokens, stage *s)
 
     faults_set(&s->faults, &s->faults.unanswered, true);
     spy.taken = push_it;
-    actor *asker = actor_locking(s->rt, "a", FOREVER);
-    stage_await_waiting(s, 1);
+    actor *asker = stage_waiter(s, "a", FOREVER, 1);
     faults_set(&s->faults, &s->faults.unanswered, false);
     actor_await_asleep(asker);
     assert_int_equal(acquires(s), asked + 1); /* the waiter asks when its pause is over, and not before */
@@ -146,8 +140,7 @@ TEST_ON(a_grant_for_a_retired_token_is_not_the_next_tokens, stage *s)
     assert_true(actor_busy(asker));
     assert_int_equal(spy.number, 1);
     assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
-    assert_status(DIBS_OK, actor_result(asker));
-    unlock_and_end(asker, s->rt);
+    actor_gets(asker, s->rt, "a");
     expect_nothing_left(s);
 }
 
@@ -161,7 +154,7 @@ TEST_ON(the_stores_state_outlives_the_token, stage *s)
     char first[DIBS__TOKEN_MAX];
 
     spy.note = OWNER;
-    actor *asker = waiter(s, 1, FOREVER);
+    actor *asker = stage_waiter(s, "a", FOREVER, 1);
     spy.note = 0;
     strcpy(first, spy.token);
     faults_set(&s->faults, &s->faults.unanswered, true);
@@ -176,14 +169,13 @@ TEST_ON(the_stores_state_outlives_the_token, stage *s)
     assert_string_not_equal(spy.token, first);
     assert_int_equal(spy.noted, OWNER);
     assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
-    assert_status(DIBS_OK, actor_result(asker));
-    unlock_and_end(asker, s->rt);
+    actor_gets(asker, s->rt, "a");
     expect_nothing_left(s);
 }
 
 TEST_ON(a_grant_of_a_held_lease_changes_nothing, stage *s)
 {
-    actor *asker = waiter(s, 1, FOREVER);
+    actor *asker = stage_waiter(s, "a", FOREVER, 1);
     dibs_hold before, after;
 
     assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
@@ -193,7 +185,7 @@ TEST_ON(a_grant_of_a_held_lease_changes_nothing, stage *s)
     assert_status(DIBS_OK, actor_hold(asker, s->rt, "a", &after));
     assert_int_equal(after.fence, before.fence);
     assert_int_equal(after.remaining_ms, before.remaining_ms);
-    unlock_and_end(asker, s->rt);
+    assert_status(DIBS_OK, actor_unlock(asker, s->rt, "a"));
     assert_false(push(s, spy.token, spy.number, false));
     expect_nothing_left(s);
 }
@@ -201,7 +193,7 @@ TEST_ON(a_grant_of_a_held_lease_changes_nothing, stage *s)
 /* A grant that names an older ask, or asks to be confirmed, proves nothing: the waiter asks the store. */
 TEST_ON(a_grant_that_proves_nothing_makes_the_waiter_ask, stage *s)
 {
-    actor *asker = waiter(s, 1, FOREVER);
+    actor *asker = stage_waiter(s, "a", FOREVER, 1);
     unsigned asked = acquires(s);
 
     for (int confirm = 0; confirm < 2; confirm++) {
@@ -213,15 +205,14 @@ TEST_ON(a_grant_that_proves_nothing_makes_the_waiter_ask, stage *s)
     }
     assert_int_equal(in_queue(), 1);
     assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
-    assert_status(DIBS_OK, actor_result(asker));
-    unlock_and_end(asker, s->rt);
+    actor_gets(asker, s->rt, "a");
     expect_nothing_left(s);
 }
 
 /* The process was stopped meanwhile: the waiter asks, and the store tells who owns the lock by now. */
 TEST_ON(a_grant_whose_lease_is_over_is_refused, stage *s)
 {
-    actor *asker = waiter(s, 1, FOREVER);
+    actor *asker = stage_waiter(s, "a", FOREVER, 1);
     unsigned asked = acquires(s);
 
     moved_clock_stop_the_woken(&s->clock);
@@ -236,13 +227,13 @@ TEST_ON(a_grant_whose_lease_is_over_is_refused, stage *s)
     assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
     assert_status(DIBS_OK, actor_result(asker));
     assert_status(DIBS_OK, actor_check(asker, s->rt, "a"));
-    unlock_and_end(asker, s->rt);
+    assert_status(DIBS_OK, actor_unlock(asker, s->rt, "a"));
     expect_nothing_left(s);
 }
 
 TEST_ON(a_grant_that_got_lost_costs_a_third_of_a_lease, stage *s)
 {
-    actor *asker = waiter(s, 1, FOREVER);
+    actor *asker = stage_waiter(s, "a", FOREVER, 1);
 
     faults_set(&s->faults, &s->faults.pushes_lost, true);
     assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
@@ -253,26 +244,25 @@ TEST_ON(a_grant_that_got_lost_costs_a_third_of_a_lease, stage *s)
     moved_clock_advance(&s->clock, 1);
     assert_status(DIBS_OK, actor_result(asker));
     assert_int_equal(stats_of(s->rt).granted, 0);
-    unlock_and_end(asker, s->rt);
+    assert_status(DIBS_OK, actor_unlock(asker, s->rt, "a"));
     expect_nothing_left(s);
 }
 
 /* Where the waiter has left, the grant is retracted with the attempt. */
 TEST_ON(a_grant_that_got_lost_is_retracted_with_its_attempt, stage *s)
 {
-    actor *asker = waiter(s, 1, 5000);
+    actor *asker = stage_waiter(s, "a", 5000, 1);
 
     faults_set(&s->faults, &s->faults.pushes_lost, true);
     assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
     moved_clock_advance(&s->clock, MS(5000));
     assert_status(DIBS_TIMEOUT, actor_result(asker));
-    actor_end(asker);
     expect_nothing_left(s);
 }
 
 TEST_ON(a_shutdown_retracts_all_attempts, stage *s)
 {
-    actor *asker = waiter(s, 1, FOREVER), *next = waiter(s, 2, FOREVER);
+    actor *asker = stage_waiter(s, "a", FOREVER, 1), *next = stage_waiter(s, "a", FOREVER, 2);
 
     assert_int_equal(in_queue(), 1);
     dibs_shutdown(s->rt);

@@ -8,8 +8,8 @@
 TEST_ON(a_waiter_out_of_time_leaves_its_place_to_the_next_local_one, stage *s)
 {
     char token[DIBS__TOKEN_MAX];
-    actor *asker = waiter(s, 1, 100), *stranger = stranger_of(s, 2), *next = waiter(s, 3, 200),
-          *last = waiter(s, 4, FOREVER);
+    actor *asker = stage_waiter(s, "a", 100, 1), *stranger = stranger_of(s, 2), *next = stage_waiter(s, "a", 200, 3),
+          *last = stage_waiter(s, "a", FOREVER, 4);
 
     strcpy(token, spy.token);
     assert_int_equal(in_queue(), 2);
@@ -25,11 +25,8 @@ TEST_ON(a_waiter_out_of_time_leaves_its_place_to_the_next_local_one, stage *s)
     assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
     assert_status(DIBS_OK, actor_result(last));
     assert_true(actor_busy(stranger));
-    unlock_and_end(last, s->rt);
-    assert_status(DIBS_OK, actor_result(stranger));
-    unlock_and_end(stranger, spy.third);
-    actor_end(asker);
-    actor_end(next);
+    assert_status(DIBS_OK, actor_unlock(last, s->rt, "a"));
+    actor_gets(stranger, spy.third, "a");
     expect_nothing_left(s);
 }
 
@@ -39,7 +36,7 @@ TEST_ON(a_place_is_left_only_to_a_waiter_with_the_same_options, stage *s)
     static const dibs_lock_options others[] = {{.lease_ms = 20000}, {.flags = DIBS_FIXED_LEASE}};
 
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        actor *asker = waiter(s, 1, 100), *stranger = stranger_of(s, 2), *next = actor_start();
+        actor *asker = stage_waiter(s, "a", 100, 1), *stranger = stranger_of(s, 2), *next = actor_start();
         actor_begin_lock_with(next, s->rt, "a", FOREVER, &others[i]);
         stage_await_waiting(s, 3);
         unsigned asked = acquires(s);
@@ -50,25 +47,21 @@ TEST_ON(a_place_is_left_only_to_a_waiter_with_the_same_options, stage *s)
         assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
         assert_status(DIBS_OK, actor_result(stranger));
         assert_true(actor_busy(next));
-        unlock_and_end(stranger, spy.third);
-        assert_status(DIBS_OK, actor_result(next));
-        unlock_and_end(next, s->rt);
-        actor_end(asker);
+        assert_status(DIBS_OK, actor_unlock(stranger, spy.third, "a"));
+        actor_gets(next, s->rt, "a");
         expect_nothing_left(s);
     }
 }
 
 TEST_ON(a_place_that_nobody_takes_over_is_given_up, stage *s)
 {
-    actor *asker = waiter(s, 1, 100), *stranger = stranger_of(s, 2);
+    actor *asker = stage_waiter(s, "a", 100, 1), *stranger = stranger_of(s, 2);
 
     moved_clock_advance(&s->clock, MS(100));
     assert_status(DIBS_TIMEOUT, actor_result(asker));
     assert_int_equal(in_queue(), 1);
     assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
-    assert_status(DIBS_OK, actor_result(stranger));
-    unlock_and_end(stranger, spy.third);
-    actor_end(asker);
+    actor_gets(stranger, spy.third, "a");
     expect_nothing_left(s);
 }
 
@@ -76,7 +69,7 @@ TEST_ON(a_place_that_nobody_takes_over_is_given_up, stage *s)
 TEST_ON(a_refused_waiter_leaves_no_place, stage *s)
 {
     char token[DIBS__TOKEN_MAX];
-    actor *asker = waiter(s, 1, FOREVER), *next = waiter(s, 2, FOREVER);
+    actor *asker = stage_waiter(s, "a", FOREVER, 1), *next = stage_waiter(s, "a", FOREVER, 2);
 
     strcpy(token, spy.token);
     unsigned asked = acquires(s);
@@ -87,9 +80,7 @@ TEST_ON(a_refused_waiter_leaves_no_place, stage *s)
     assert_string_not_equal(spy.token, token);
     assert_int_equal(in_queue(), 1);
     assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
-    assert_status(DIBS_OK, actor_result(next));
-    unlock_and_end(next, s->rt);
-    actor_end(asker);
+    actor_gets(next, s->rt, "a");
     expect_nothing_left(s);
 }
 
@@ -99,7 +90,7 @@ TEST_ON(a_refused_waiter_leaves_no_place, stage *s)
  */
 TEST_ON(a_grant_while_the_place_changes_hands_is_not_lost, stage *s)
 {
-    actor *asker = waiter(s, 1, 100), *next = waiter(s, 2, FOREVER);
+    actor *asker = stage_waiter(s, "a", 100, 1), *next = stage_waiter(s, "a", FOREVER, 2);
 
     moved_clock_stop_the_woken(&s->clock);
     moved_clock_advance(&s->clock, MS(100));
@@ -108,16 +99,14 @@ TEST_ON(a_grant_while_the_place_changes_hands_is_not_lost, stage *s)
                   dibs_unlock(spy.second, "a")); /* granted to a thread that is about to give up and looks once more */
     moved_clock_let_the_woken_go(&s->clock);
     actor_gets(asker, s->rt, "a");
-    assert_status(DIBS_OK, actor_result(next));
-    unlock_and_end(next, s->rt);
-    actor_end(asker);
+    actor_gets(next, s->rt, "a");
     expect_nothing_left(s);
 }
 
 /* As above, but the first thread has left the place already. */
 TEST_ON(a_grant_before_the_place_has_its_new_owner_is_not_lost, stage *s)
 {
-    actor *asker = waiter(s, 1, 100), *next = waiter(s, 2, FOREVER);
+    actor *asker = stage_waiter(s, "a", 100, 1), *next = stage_waiter(s, "a", FOREVER, 2);
 
     faults_block_acquires(&s->faults); /* the next thread asks in its new place, and gets no further */
     moved_clock_advance(&s->clock, MS(100));
@@ -127,9 +116,7 @@ TEST_ON(a_grant_before_the_place_has_its_new_owner_is_not_lost, stage *s)
     assert_int_equal(faults_count(&s->faults, &s->faults.pushes), 1);
     assert_true(actor_busy(next));
     faults_unblock_acquires(&s->faults);
-    assert_status(DIBS_OK, actor_result(next));
-    unlock_and_end(next, s->rt);
-    actor_end(asker);
+    actor_gets(next, s->rt, "a");
     expect_nothing_left(s);
 }
 

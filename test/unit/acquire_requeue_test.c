@@ -18,7 +18,7 @@ TEST_ON(a_release_asks_for_the_next_local_waiter, stage *s)
     assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         assert_status(DIBS_OK, dibs_trylock(s->rt, "a"));
-        actor *next = waiter(s, 1, FOREVER);
+        actor *next = stage_waiter(s, "a", FOREVER, 1);
         faults_release(&s->faults, rows[i].release, 1);
         faults_acquire(&s->faults, rows[i].ask, 1);
         faults_set(&s->faults, &s->faults.unanswered, rows[i].unanswered);
@@ -29,8 +29,7 @@ TEST_ON(a_release_asks_for_the_next_local_waiter, stage *s)
             moved_clock_advance(&s->clock, MS(1));
             pause_ms(1);
         }
-        assert_status(DIBS_OK, actor_result(next));
-        unlock_and_end(next, s->rt);
+        actor_gets(next, s->rt, "a");
         assert_int_equal(stats_of(s->rt).leases, 0);
         lock_and_release(spy.second, "a", 0);
     }
@@ -55,7 +54,7 @@ TEST_ON(a_grant_to_a_waiter_that_left_is_given_back, stage *s)
     for (int others = 0; others < 2; others++) {
         assert_status(DIBS_OK, dibs_trylock(s->rt, "a"));
         actor *stranger = others ? stranger_of(s, 1) : NULL;
-        actor *next = waiter(s, 1 + (size_t)others, 100);
+        actor *next = stage_waiter(s, "a", 100, 1 + (size_t)others);
         unsigned asked = acquires(s);
         leaver = next;
         spy.releasing = pass_100_ms;
@@ -64,11 +63,8 @@ TEST_ON(a_grant_to_a_waiter_that_left_is_given_back, stage *s)
         assert_int_equal(acquires(s), asked + 1);
         assert_true(spy.behind[0] != '\0');
         assert_false(push(s, spy.behind, 1, false));
-        if (others) {
-            assert_status(DIBS_OK, actor_result(stranger));
-            unlock_and_end(stranger, spy.third);
-        }
-        actor_end(next);
+        if (others)
+            actor_gets(stranger, spy.third, "a");
         expect_nothing_left(s);
         assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
     }
@@ -79,18 +75,18 @@ TEST_ON(an_ask_with_a_release_may_queue, stage *s)
 {
     assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-    actor *stranger = stranger_of(s, 1), *next = waiter(s, 2, FOREVER);
+    actor *stranger = stranger_of(s, 1), *next = stage_waiter(s, "a", FOREVER, 2);
     unsigned asked = acquires(s);
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
     assert_status(DIBS_OK, actor_result(stranger));
     stage_await_waiting(s, 1);
     assert_int_equal(in_queue(), 1);
     assert_int_equal(acquires(s), asked + 1);
-    unlock_and_end(stranger, spy.third);
+    assert_status(DIBS_OK, actor_unlock(stranger, spy.third, "a"));
     assert_status(DIBS_OK, actor_result(next));
     assert_int_equal(acquires(s), asked + 1);
     assert_int_equal(stats_of(s->rt).granted, 1);
-    unlock_and_end(next, s->rt);
+    assert_status(DIBS_OK, actor_unlock(next, s->rt, "a"));
     expect_nothing_left(s);
 }
 

@@ -107,14 +107,7 @@ static inline int teardown(void **state)
     return stage_teardown(state);
 }
 
-static inline actor *waiter(stage *s, size_t waiting, int64_t wait_ms)
-{
-    actor *a = actor_locking(s->rt, "a", wait_ms);
-    stage_await_waiting(s, waiting);
-    return a;
-}
-
-/* As waiter, but by another runtime, as a thread of another process would. */
+/* As stage_waiter, but by another runtime, as a thread of another process would. */
 static inline actor *stranger_of(stage *s, size_t waiting)
 {
     actor *a = actor_locking(spy.third, "a", FOREVER);
@@ -140,12 +133,6 @@ static inline bool push(stage *s, const char *token, uint64_t number, bool confi
     const struct dibs__grant grant = {"a", token, number, UINT64_C(1) << 40, confirm};
 
     return dibs__askers_push(s->rt->core->cells, &grant);
-}
-
-static inline void unlock_and_end(actor *a, dibs_runtime *rt)
-{
-    assert_status(DIBS_OK, actor_unlock(a, rt, "a"));
-    actor_end(a);
 }
 
 static inline void expect_nothing_left(stage *s)

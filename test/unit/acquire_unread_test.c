@@ -119,19 +119,13 @@ static void begin_two(stage *s, actor *actors[2])
     }
 }
 
-static void unlock_and_end(actor *a, dibs_runtime *rt)
-{
-    assert_status(DIBS_OK, actor_unlock(a, rt, "a"));
-    actor_end(a);
-}
-
 /* Both get the lock, one after the other. */
 static void expect_both(stage *s, actor *actors[2])
 {
     assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
     for (size_t i = 0; i < 2; i++) {
         actor_finish(actors[i]);
-        unlock_and_end(actors[i], s->rt);
+        assert_status(DIBS_OK, actor_unlock(actors[i], s->rt, "a"));
     }
     assert_int_equal(stats_of(s->rt).leases, 0);
     assert_status(DIBS_OK, dibs_trylock(spy.second, "a"));

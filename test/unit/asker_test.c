@@ -11,8 +11,7 @@ TEST_ON(a_grant_by_the_store_wakes_the_asker_at_once, stage *s)
     stage_open(s, LEASE);
     dibs_runtime *second = test_runtime(stage_open_another(s, LEASE));
     assert_status(DIBS_OK, dibs_lock(second, "a"));
-    actor *other = actor_locking(s->rt, "a", FOREVER);
-    stage_await_waiting(s, 1);
+    actor *other = stage_waiter(s, "a", FOREVER, 1);
     assert_status(DIBS_OK, dibs_unlock(second, "a"));
     assert_status(DIBS_OK, actor_result(other)); /* the clock has not moved */
     assert_int_equal(acquires(s), 2);            /* each asked once */
@@ -30,8 +29,7 @@ TEST_ON(a_lease_that_ends_elsewhere_is_granted_at_once, stage *s)
     dibs_runtime *second = test_runtime(stage_open_another(s, LEASE));
     int64_t start = moved_clock_now(&s->clock);
     assert_status(DIBS_OK, dibs_lock_with(second, "a", 0, &fixed));
-    actor *other = actor_locking(s->rt, "a", FOREVER);
-    stage_await_waiting(s, 1);
+    actor *other = stage_waiter(s, "a", FOREVER, 1);
     moved_clock_settle(&s->clock, 2);
     moved_clock_set(&s->clock,
                     start + believed(7000)); /* the holder knows that its lease is lost, and it is retracted */
@@ -150,8 +148,7 @@ static void change(stage *s, const char *name)
 
 static actor *begin_waiting(stage *s)
 {
-    actor *other = actor_locking(s->rt, "a", FOREVER);
-    stage_await_waiting(s, 1);
+    actor *other = stage_waiter(s, "a", FOREVER, 1);
     assert_int_equal(acquires(s), 1);
     assert_int_equal(tellings(s), 1);
     return other;
@@ -296,8 +293,7 @@ TEST_ON(a_message_wakes_only_an_asker_that_expects_it, stage *s)
     stage_open(s, LEASE);
     dibs_runtime *second = test_runtime(stage_open_another(s, LEASE));
     assert_status(DIBS_OK, dibs_lock(second, "a"));
-    actor *other = actor_locking(s->rt, "a", FOREVER);
-    stage_await_waiting(s, 1);
+    actor *other = stage_waiter(s, "a", FOREVER, 1);
     change(s, "a"); /* the holder uses dibs: the store grants the lock by itself */
     change(s, "b");
     pause_ms(20);

@@ -7,18 +7,18 @@ TEST_ON(a_waiter_out_of_time_takes_a_lease_parked_for_it, stage *s)
     stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     uint64_t fence = fence_of(s->rt, "a");
-    actor *first = waiter(s, 1, 5), *second = waiter(s, 2, FOREVER);
+    actor *first = stage_waiter(s, "a", 5, 1), *second = stage_waiter(s, "a", FOREVER, 2);
     struct asked before = asked(s);
     unlock_to_the_standing(s);
     moved_clock_advance(&s->clock, MS(5));
     moved_clock_let_the_woken_go(&s->clock);
     assert_status(DIBS_OK, actor_result(first));
     assert_int_equal(fence_in(first, s->rt), fence + 1);
-    unlock_and_end(first, s->rt);
+    assert_status(DIBS_OK, actor_unlock(first, s->rt, "a"));
     assert_status(DIBS_OK, actor_result(second));
     assert_int_equal(fence_in(second, s->rt), fence + 2);
     expect_untouched(s, before);
-    unlock_and_end(second, s->rt);
+    assert_status(DIBS_OK, actor_unlock(second, s->rt, "a"));
     expect_nothing_left(s);
 }
 
@@ -31,7 +31,7 @@ TEST_ON(a_waiter_out_of_time_leaves_the_lease_to_the_next, stage *s)
     stage_open(s, LEASE);
     for (int others = 0; others < 2; others++) {
         assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-        actor *first = waiter(s, 1, 5), *second = others ? waiter(s, 2, FOREVER) : NULL;
+        actor *first = stage_waiter(s, "a", 5, 1), *second = others ? stage_waiter(s, "a", FOREVER, 2) : NULL;
         unlock_to_the_standing(s);
         assert_status(DIBS_OK, dibs_trylock(s->rt, "a"));
         moved_clock_advance(&s->clock, MS(5));
@@ -42,9 +42,8 @@ TEST_ON(a_waiter_out_of_time_leaves_the_lease_to_the_next, stage *s)
         if (others) {
             assert_status(DIBS_OK, actor_result(second));
             expect_untouched(s, before);
-            unlock_and_end(second, s->rt);
+            assert_status(DIBS_OK, actor_unlock(second, s->rt, "a"));
         }
-        actor_end(first);
         expect_nothing_left(s);
     }
 }
@@ -57,7 +56,7 @@ TEST_ON(a_shutdown_as_the_lease_is_handed_over_strands_nothing, stage *s)
     for (size_t i = 0; i < sizeof waits / sizeof waits[0]; i++) {
         stage_open(s, LEASE);
         assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-        actor *first = waiter(s, 1, FOREVER), *second = waiter(s, 2, FOREVER);
+        actor *first = stage_waiter(s, "a", FOREVER, 1), *second = stage_waiter(s, "a", FOREVER, 2);
         moved_clock_advance(&s->clock, waits[i]);
         unlock_to_the_standing(s);
         dibs_shutdown(s->rt);
@@ -65,8 +64,7 @@ TEST_ON(a_shutdown_as_the_lease_is_handed_over_strands_nothing, stage *s)
         moved_clock_let_the_woken_go(&s->clock);
         assert_status(DIBS_OK, actor_result(first));
         assert_status(DIBS_CLOSED, actor_result(second));
-        unlock_and_end(first, s->rt);
-        actor_end(second);
+        assert_status(DIBS_OK, actor_unlock(first, s->rt, "a"));
         expect_nothing_left(s);
         close_runtime(&s->rt);
     }
@@ -84,7 +82,8 @@ TEST_ON(a_close_as_the_lease_is_handed_over_strands_nothing, stage *s)
     for (size_t i = 0; i < sizeof waits / sizeof waits[0]; i++) {
         stage_open(s, LEASE);
         assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-        actor *first = waiter(s, 1, FOREVER), *second = waiter(s, 2, FOREVER), *closer = actor_start();
+        actor *first = stage_waiter(s, "a", FOREVER, 1), *second = stage_waiter(s, "a", FOREVER, 2),
+              *closer = actor_start();
         moved_clock_advance(&s->clock, waits[i]);
         unlock_to_the_standing(s);
         actor_begin(closer, close_in_actor, s);
@@ -106,7 +105,7 @@ static actor *one_that_was_asked_for(stage *s)
 {
     stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-    actor *first = waiter(s, 1, FOREVER);
+    actor *first = stage_waiter(s, "a", FOREVER, 1);
     moved_clock_advance(&s->clock, MS(HANDOFF));
     moved_clock_stop_the_woken(&s->clock);
     struct asked before = asked(s);
@@ -136,7 +135,7 @@ TEST_ON(a_waiter_too_late_for_what_was_asked_for_it_asks_again, stage *s)
     moved_clock_let_the_woken_go(&s->clock);
     assert_status(DIBS_OK, actor_result(first));
     assert_status(DIBS_OK, actor_check(first, s->rt, "a"));
-    unlock_and_end(first, s->rt);
+    assert_status(DIBS_OK, actor_unlock(first, s->rt, "a"));
     expect_nothing_left(s);
 }
 

@@ -18,12 +18,12 @@ TEST_ON(a_loss_after_the_hand_over_is_told_to_the_new_holder, stage *s)
     s->settings.handoff_ms = FOR_LONG;
     stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-    actor *first = waiter(s, 1, FOREVER);
+    actor *first = stage_waiter(s, "a", FOREVER, 1);
     moved_clock_advance(&s->clock, LONG);
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
     assert_status(DIBS_OK, actor_result(first));
     uint64_t fence = fence_in(first, s->rt);
-    actor *second = waiter(s, 1, FOREVER);
+    actor *second = stage_waiter(s, "a", FOREVER, 1);
     assert_status(DIBS_OK, dibs_force_unlock(s->rt, "a", NULL));
     unsigned acquires = faults_count(&s->faults, &s->faults.acquires);
     stage_advance(s, MS(LEASE) / 3); /* the renewal finds the lease gone */
@@ -39,8 +39,7 @@ TEST_ON(a_loss_after_the_hand_over_is_told_to_the_new_holder, stage *s)
     assert_string_equal(
         lost.detail, "the lease ended under its holder: its key is gone from the store, or belongs to somebody else");
     assert_status(DIBS_OK, actor_check(second, s->rt, "a"));
-    actor_end(first);
-    unlock_and_end(second, s->rt);
+    assert_status(DIBS_OK, actor_unlock(second, s->rt, "a"));
     expect_nothing_left(s);
 }
 
@@ -52,7 +51,7 @@ TEST_ON(a_loss_while_the_lease_is_parked_is_told_to_nobody, stage *s)
     for (int gone = 0; gone < 2; gone++) {
         assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
         uint64_t fence = fence_of(s->rt, "a");
-        actor *first = waiter(s, 1, FOREVER);
+        actor *first = stage_waiter(s, "a", FOREVER, 1);
         unlock_to_the_standing(s);
         if (gone)
             assert_status(DIBS_OK, dibs_force_unlock(s->rt, "a", NULL));
@@ -63,7 +62,7 @@ TEST_ON(a_loss_while_the_lease_is_parked_is_told_to_nobody, stage *s)
         assert_status(DIBS_OK, actor_result(first));
         assert_status(DIBS_OK, actor_check(first, s->rt, "a"));
         assert_true(fence_in(first, s->rt) > fence + DIBS__FENCE_STEPS - 1);
-        unlock_and_end(first, s->rt);
+        assert_status(DIBS_OK, actor_unlock(first, s->rt, "a"));
         expect_nothing_left(s);
         expect_no_loss_told(s);
     }
@@ -75,7 +74,7 @@ TEST_ON(a_lease_that_was_lost_before_its_new_holder_ran_is_not_held, stage *s)
     s->settings.handoff_ms = FOR_LONG;
     stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-    actor *first = waiter(s, 1, FOREVER), *second = waiter(s, 2, FOREVER);
+    actor *first = stage_waiter(s, "a", FOREVER, 1), *second = stage_waiter(s, "a", FOREVER, 2);
     moved_clock_advance(&s->clock, LONG);
     unlock_to_the_standing(s);
     assert_status(DIBS_OK, dibs_force_unlock(s->rt, "a", NULL));
@@ -86,10 +85,10 @@ TEST_ON(a_lease_that_was_lost_before_its_new_holder_ran_is_not_held, stage *s)
     stage_await_waiting(s, 1);
     assert_true(actor_busy(first));
     assert_status(DIBS_OK, actor_check(second, s->rt, "a"));
-    unlock_and_end(second, s->rt);
+    assert_status(DIBS_OK, actor_unlock(second, s->rt, "a"));
     assert_status(DIBS_OK, actor_result(first));
     assert_status(DIBS_OK, actor_check(first, s->rt, "a"));
-    unlock_and_end(first, s->rt);
+    assert_status(DIBS_OK, actor_unlock(first, s->rt, "a"));
     expect_nothing_left(s);
     assert_int_equal(stats_of(s->rt).contended, 2);
     expect_no_loss_told(s);
@@ -105,7 +104,7 @@ TEST_ON(a_parked_lease_that_ended_while_the_machine_stopped_is_not_taken, stage 
     for (int i = 0; i < 40; i++) {
         assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
         uint64_t fence = fence_of(s->rt, "a");
-        actor *first = waiter(s, 1, FOREVER);
+        actor *first = stage_waiter(s, "a", FOREVER, 1);
         moved_clock_advance(&s->clock, waits[i % 2]);
         unlock_to_the_standing(s);
         moved_clock_advance(&s->clock, MS(2 * LEASE));
@@ -113,7 +112,7 @@ TEST_ON(a_parked_lease_that_ended_while_the_machine_stopped_is_not_taken, stage 
         assert_status(DIBS_OK, actor_result(first));
         assert_status(DIBS_OK, actor_check(first, s->rt, "a"));
         assert_true(fence_in(first, s->rt) > fence + DIBS__FENCE_STEPS - 1);
-        unlock_and_end(first, s->rt);
+        assert_status(DIBS_OK, actor_unlock(first, s->rt, "a"));
         stage_settle(s);
         expect_nothing_left(s);
     }
@@ -193,17 +192,17 @@ TEST_ON(a_thread_that_ends_with_a_handed_over_lease_leaves_an_orphan, stage *s)
     stage_open(s, LEASE);
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
         assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-        actor *first = waiter(s, 1, FOREVER);
+        actor *first = stage_waiter(s, "a", FOREVER, 1);
         assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
         assert_status(DIBS_OK, actor_result(first));
         uint64_t fence = fence_in(first, s->rt);
-        actor *second = waiter(s, 1, FOREVER);
+        actor *second = stage_waiter(s, "a", FOREVER, 1);
         ends[i](first);
         assert_status(DIBS_OK, actor_result(second));
         assert_true(fence_in(second, s->rt) > fence + DIBS__FENCE_STEPS - 1);
         assert_int_equal(stats_of(s->rt).orphaned, i + 1);
         assert_int_equal(stats_of(s->rt).holds, 1);
-        unlock_and_end(second, s->rt);
+        assert_status(DIBS_OK, actor_unlock(second, s->rt, "a"));
         expect_nothing_left(s);
         if (i == 0)
             assert_int_equal(events_await(&s->events, DIBS_EVENT_ORPHANED, "a").fence, fence);

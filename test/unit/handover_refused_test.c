@@ -21,7 +21,7 @@ static void expect_not_handed_over(stage *s, const dibs_lock_options *wanted, bo
     assert_true(fence_in(next, s->rt) > fence);
     assert_int_equal(fence_in(next, s->rt) % DIBS__FENCE_STEPS, 0);
     assert_int_equal(stats_of(s->rt).handed_off, handed_off);
-    unlock_and_end(next, s->rt);
+    assert_status(DIBS_OK, actor_unlock(next, s->rt, "a"));
     expect_nothing_left(s);
 }
 
@@ -52,7 +52,7 @@ TEST_ON(a_lease_with_other_options_is_not_handed_over, stage *s)
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
     actor_finish(next);
     assert_int_equal(stats_of(s->rt).handed_off, 1);
-    unlock_and_end(next, s->rt);
+    assert_status(DIBS_OK, actor_unlock(next, s->rt, "a"));
 }
 
 TEST_ON(no_lease_is_handed_over_where_that_is_switched_off, stage *s)
@@ -90,15 +90,14 @@ TEST_ON(a_lease_with_an_extension_in_flight_is_not_handed_over, stage *s)
     stage_settle(s);
     moved_clock_advance(&s->clock, MS(1000));
     assert_status(DIBS_UNAVAILABLE, actor_result(holder));
-    actor *next = waiter(s, 1, FOREVER);
+    actor *next = stage_waiter(s, "a", FOREVER, 1);
     struct asked before = asked(s);
-    unlock_and_end(holder, s->rt);
+    assert_status(DIBS_OK, actor_unlock(holder, s->rt, "a"));
     assert_status(DIBS_OK, actor_result(next));
     expect_released_with_an_ask(s, before);
-    faults_let_renewals_go(&s->faults);
-    dibs__scheduler_wake(s->rt->core->scheduler);
+    stage_let_renewals_go(s);
     stage_settle(s);
-    unlock_and_end(next, s->rt);
+    assert_status(DIBS_OK, actor_unlock(next, s->rt, "a"));
     expect_nothing_left(s);
 }
 
@@ -114,13 +113,13 @@ TEST_ON(a_lease_more_than_half_over_is_not_handed_over, stage *s)
     stage_advance(s, half - LONG + 1);
     expect_not_handed_over(s, NULL, false);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-    actor *next = waiter(s, 1, FOREVER);
+    actor *next = stage_waiter(s, "a", FOREVER, 1);
     stage_advance(s, half);
     struct asked before = asked(s);
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
     assert_status(DIBS_OK, actor_result(next));
     expect_untouched(s, before);
-    unlock_and_end(next, s->rt);
+    assert_status(DIBS_OK, actor_unlock(next, s->rt, "a"));
     expect_nothing_left(s);
 }
 
@@ -129,7 +128,7 @@ TEST_ON(a_renewed_lease_is_handed_over_as_often_as_wanted, stage *s)
     s->settings.handoff_ms = FOR_LONG;
     stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-    actor *next = waiter(s, 1, FOREVER);
+    actor *next = stage_waiter(s, "a", FOREVER, 1);
     for (int i = 0; i < 100; i++)
         stage_advance(s, MS(LEASE) / 3);
     struct asked before = asked(s);
@@ -139,7 +138,7 @@ TEST_ON(a_renewed_lease_is_handed_over_as_often_as_wanted, stage *s)
     for (int i = 0; i < 100; i++)
         stage_advance(s, MS(LEASE) / 3);
     assert_status(DIBS_OK, actor_check(next, s->rt, "a")); /* and renewed for the next */
-    unlock_and_end(next, s->rt);
+    assert_status(DIBS_OK, actor_unlock(next, s->rt, "a"));
     expect_nothing_left(s);
 }
 

@@ -60,26 +60,12 @@ static inline void expect_released_with_an_ask(stage *s, struct asked before)
     expect_asked(s, before, 1, 1, 1);
 }
 
-/* A new thread that waits for "a"; `waiting` threads then wait. */
-static inline actor *waiter(stage *s, size_t waiting, int64_t wait_ms)
-{
-    actor *a = actor_locking(s->rt, "a", wait_ms);
-    stage_await_waiting(s, waiting);
-    return a;
-}
-
 static inline uint64_t fence_in(actor *a, dibs_runtime *rt)
 {
     dibs_hold hold;
 
     assert_status(DIBS_OK, actor_hold(a, rt, "a", &hold));
     return hold.fence;
-}
-
-static inline void unlock_and_end(actor *a, dibs_runtime *rt)
-{
-    assert_status(DIBS_OK, actor_unlock(a, rt, "a"));
-    actor_end(a);
 }
 
 /* Expects that another runtime can acquire the lock at once. */

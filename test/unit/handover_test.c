@@ -16,7 +16,7 @@ TEST_ON(an_unlock_for_a_waiter_here_does_not_touch_the_store, stage *s)
     for (unsigned i = 0; i < COUNT; i++) {
         assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
         uint64_t fence = fence_of(s->rt, "a");
-        actor *next = waiter(s, 1, FOREVER);
+        actor *next = stage_waiter(s, "a", FOREVER, 1);
         moved_clock_advance(&s->clock, waits[i]);
         assert_status(DIBS_OK, dibs_query(s->rt, "a", &before));
         struct asked then = asked(s);
@@ -28,7 +28,7 @@ TEST_ON(an_unlock_for_a_waiter_here_does_not_touch_the_store, stage *s)
         assert_int_equal(stats_of(s->rt).holds, 1);
         assert_status(DIBS_OK, dibs_query(s->rt, "a", &after));
         assert_string_equal(before.token, after.token);
-        unlock_and_end(next, s->rt);
+        assert_status(DIBS_OK, actor_unlock(next, s->rt, "a"));
         expect_nothing_left(s);
     }
     assert_int_equal(stats_of(s->rt).acquired, 2 * COUNT);
@@ -47,7 +47,7 @@ TEST_ON(a_lease_is_handed_through_the_whole_line, stage *s)
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     uint64_t fence = fence_of(s->rt, "a");
     for (size_t i = 0; i < CROWD; i++)
-        crowd[i] = waiter(s, i + 1, FOREVER);
+        crowd[i] = stage_waiter(s, "a", FOREVER, i + 1);
     moved_clock_advance(&s->clock, LONG);
     struct asked before = asked(s);
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
@@ -55,7 +55,7 @@ TEST_ON(a_lease_is_handed_through_the_whole_line, stage *s)
         assert_status(DIBS_OK, actor_result(crowd[i]));
         assert_int_equal(fence_in(crowd[i], s->rt), fence + i + 1);
         expect_untouched(s, before);
-        unlock_and_end(crowd[i], s->rt);
+        assert_status(DIBS_OK, actor_unlock(crowd[i], s->rt, "a"));
     }
     assert_int_equal(stats_of(s->rt).handed_off, CROWD);
     expect_asked(s, before, 1, 1, 0);
@@ -66,15 +66,13 @@ TEST_ON(a_long_waiter_comes_before_a_running_thread, stage *s)
 {
     stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-    actor *sleeper = waiter(s, 1, FOREVER), *other = actor_start();
+    actor *sleeper = stage_waiter(s, "a", FOREVER, 1), *other = actor_start();
     moved_clock_advance(&s->clock, LONG);
     unlock_to_the_standing(s);
     assert_status(DIBS_BUSY, dibs_trylock(s->rt, "a")); /* although the new holder does not run yet */
     assert_status(DIBS_BUSY, actor_lock(other, s->rt, "a", 0));
     moved_clock_let_the_woken_go(&s->clock);
-    assert_status(DIBS_OK, actor_result(sleeper));
-    unlock_and_end(sleeper, s->rt);
-    actor_end(other);
+    actor_gets(sleeper, s->rt, "a");
     expect_nothing_left(s);
 }
 
@@ -83,7 +81,7 @@ TEST_ON(a_running_thread_comes_before_a_new_waiter, stage *s)
     stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     uint64_t fence = fence_of(s->rt, "a");
-    actor *sleeper = waiter(s, 1, FOREVER), *other = actor_start();
+    actor *sleeper = stage_waiter(s, "a", FOREVER, 1), *other = actor_start();
     moved_clock_advance(&s->clock, MS(1)); /* not longer */
     struct asked before = asked(s);
     unlock_to_the_standing(s);
@@ -99,8 +97,7 @@ TEST_ON(a_running_thread_comes_before_a_new_waiter, stage *s)
     assert_int_equal(fence_in(sleeper, s->rt), fence + 2);
     expect_untouched(s, before);
     assert_int_equal(stats_of(s->rt).handed_off, 2);
-    unlock_and_end(sleeper, s->rt);
-    actor_end(other);
+    assert_status(DIBS_OK, actor_unlock(sleeper, s->rt, "a"));
     expect_nothing_left(s);
 }
 
@@ -108,15 +105,13 @@ TEST_ON(a_parked_lease_is_not_for_waiters_with_other_options, stage *s)
 {
     stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-    actor *sleeper = waiter(s, 1, FOREVER), *other = actor_start();
+    actor *sleeper = stage_waiter(s, "a", FOREVER, 1), *other = actor_start();
     unlock_to_the_standing(s);
     assert_status(DIBS_BUSY, actor_lock_with(other, s->rt, "a", 0, &shorter));
     assert_status(DIBS_BUSY, actor_lock_with(other, s->rt, "a", 0, &fixed));
     assert_status(DIBS_BUSY, actor_lock_with(other, s->rt, "a", 0, &fair));
     moved_clock_let_the_woken_go(&s->clock);
-    assert_status(DIBS_OK, actor_result(sleeper));
-    unlock_and_end(sleeper, s->rt);
-    actor_end(other);
+    actor_gets(sleeper, s->rt, "a");
     expect_nothing_left(s);
 }
 
@@ -129,7 +124,8 @@ TEST_ON(after_handoff_ms_the_unlock_goes_through_the_store, stage *s)
 
     stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-    actor *first = waiter(s, 1, FOREVER), *second = waiter(s, 2, FOREVER), *third = waiter(s, 3, FOREVER);
+    actor *first = stage_waiter(s, "a", FOREVER, 1), *second = stage_waiter(s, "a", FOREVER, 2),
+          *third = stage_waiter(s, "a", FOREVER, 3);
     moved_clock_advance(&s->clock, MS(HANDOFF) - 1);
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
     assert_status(DIBS_OK, actor_result(first));
@@ -137,7 +133,7 @@ TEST_ON(after_handoff_ms_the_unlock_goes_through_the_store, stage *s)
     assert_status(DIBS_OK, dibs_query(s->rt, "a", &before));
     moved_clock_advance(&s->clock, 1);
     struct asked then = asked(s);
-    unlock_and_end(first, s->rt);
+    assert_status(DIBS_OK, actor_unlock(first, s->rt, "a"));
     assert_status(DIBS_OK, actor_result(second));
     expect_released_with_an_ask(s, then);
     assert_status(DIBS_OK, dibs_query(s->rt, "a", &after));
@@ -146,10 +142,10 @@ TEST_ON(after_handoff_ms_the_unlock_goes_through_the_store, stage *s)
     assert_int_equal(fence_in(second, s->rt) % DIBS__FENCE_STEPS, 0);
     moved_clock_advance(&s->clock, MS(HANDOFF) - 1); /* a new lease, and a new time */
     then = asked(s);
-    unlock_and_end(second, s->rt);
+    assert_status(DIBS_OK, actor_unlock(second, s->rt, "a"));
     assert_status(DIBS_OK, actor_result(third));
     expect_untouched(s, then);
-    unlock_and_end(third, s->rt);
+    assert_status(DIBS_OK, actor_unlock(third, s->rt, "a"));
     assert_int_equal(stats_of(s->rt).handed_off, 2);
     expect_nothing_left(s);
 }
@@ -189,7 +185,7 @@ TEST_ON(others_wait_for_handoff_ms_and_one_critical_section, stage *s)
     assert_int_equal(stats_of(second).granted, 1);
     /* The next waiter of this process has been behind the stranger in the store's queue since the unlock. */
     struct asked before = asked(s);
-    unlock_and_end(stranger, second);
+    assert_status(DIBS_OK, actor_unlock(stranger, second, "a"));
     assert_status(DIBS_OK, actor_result(crowd[(holder + 1) % CROWD]));
     expect_asked(s, before, 0, 1, 0);
     assert_int_equal(stats_of(s->rt).granted, 1);

@@ -161,8 +161,7 @@ TEST_ON(check_turns_lost_at_the_deadline_before_the_store_does, stage *s)
 TEST_ON(a_lost_lock_keeps_no_thread_of_the_process_waiting, stage *s)
 {
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
-    actor *other = actor_locking(s->rt, "a", DIBS_WAIT_FOREVER);
-    stage_await_waiting(s, 1);
+    actor *other = stage_waiter(s, "a", DIBS_WAIT_FOREVER, 1);
     stage_advance(s, believed(LEASE));
     assert_status(DIBS_OK, actor_result(other));
     assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
@@ -376,8 +375,7 @@ TEST_ON(an_extension_not_answered_in_time_says_so, stage *s)
         assert_int_equal(atomic_load(&e.extend), DIBS_UNAVAILABLE);
         assert_int_equal(atomic_load(&e.check), DIBS_OK);
         assert_int_equal(e.hold.remaining_ms, (believed((uint32_t)cases[i].left) - MS(1000)) / MS(1));
-        faults_let_renewals_go(&s->faults);
-        dibs__scheduler_wake(s->rt->core->scheduler);
+        stage_let_renewals_go(s);
         stage_settle(s);
         actor_end(a);
     }
@@ -435,8 +433,7 @@ TEST_ON(an_extension_while_a_renewal_is_in_flight_comes_after_it, stage *s)
 
     lock_extend_in_flight(s, &e, a);
     assert_int_equal(faults_count(&s->faults, &s->faults.renewals), 1);
-    faults_let_renewals_go(&s->faults);
-    dibs__scheduler_wake(s->rt->core->scheduler);
+    stage_let_renewals_go(s);
     actor_finish(a);
     assert_int_equal(atomic_load(&e.extend), DIBS_OK);
     assert_int_equal(e.hold.remaining_ms, believed(60000) / MS(1));

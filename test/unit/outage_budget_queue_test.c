@@ -9,8 +9,7 @@ static actor *asker_in_an_outage(stage *s)
 {
     stage_open(s, 0);
     faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
-    actor *asker = actor_locking(s->rt, "x", DIBS_WAIT_FOREVER);
-    stage_await_waiting(s, 1);
+    actor *asker = stage_waiter(s, "x", DIBS_WAIT_FOREVER, 1);
     return asker;
 }
 
@@ -62,8 +61,7 @@ TEST_ON(the_end_of_an_outage_is_noticed, stage *s)
     stage_await_waiting(s, 1);
     assert_true(faults_count(&s->faults, &s->faults.acquires) > asked);
     assert_status(DIBS_BUSY, dibs_trylock(s->rt, "x"));
-    actor *waiter = actor_locking(s->rt, "x", 400);
-    stage_await_waiting(s, 2);
+    actor *waiter = stage_waiter(s, "x", 400, 2);
     moved_clock_advance(&s->clock, MS(400));
     assert_status(DIBS_TIMEOUT, actor_result(waiter));
     actor_end(waiter);
@@ -94,8 +92,7 @@ TEST_ON(a_thread_that_slept_for_long_has_its_whole_outage_budget, stage *s)
     stage_open(s, 0);
     dibs_runtime *holder = test_runtime(stage_open_another(s, 86400000));
     assert_status(DIBS_OK, dibs_lock(holder, "x"));
-    actor *asker = actor_locking(s->rt, "x", DIBS_WAIT_FOREVER);
-    stage_await_waiting(s, 1);
+    actor *asker = stage_waiter(s, "x", DIBS_WAIT_FOREVER, 1);
     faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
     moved_clock_advance(&s->clock, MS(10000)); /* a third of its lease: it asks again */
     stage_await_waiting(s, 1);
@@ -211,8 +208,7 @@ static actor *asker_without_replicas(stage *s, int64_t wait_ms)
 {
     stage_open(s, 0);
     faults_set(&s->faults, &s->faults.too_few_replicas, true);
-    actor *asker = actor_locking(s->rt, "x", wait_ms);
-    stage_await_waiting(s, 1);
+    actor *asker = stage_waiter(s, "x", wait_ms, 1);
     return asker;
 }
 

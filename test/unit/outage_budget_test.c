@@ -70,8 +70,7 @@ TEST_ON(an_outage_that_spends_every_token_lasts_no_longer, stage *s)
     stage_open(s, LEASE);
     faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
     faults_set(&s->faults, &s->faults.spends, true);
-    actor *other = actor_locking(s->rt, "a", FOREVER);
-    stage_await_waiting(s, 1);
+    actor *other = stage_waiter(s, "a", FOREVER, 1);
     int64_t time = ride(s, other, 1);
     assert_status(DIBS_UNAVAILABLE, actor_result(other));
     assert_that(time >= MS(1000) && time <= MS(1200), "%ld ns", (long)time);

@@ -71,7 +71,7 @@ TEST_ON(threads_that_wait_are_counted_while_they_wait, stage *s)
     stage_open(s, LEASE);
     expect_line(s->rt, "dibs_waiting 0");
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-    actor *next = waiter(s, 1, FOREVER);
+    actor *next = stage_waiter(s, "a", FOREVER, 1);
     expect_line(s->rt, "dibs_waiting 1");
     expect_line(s->rt, "dibs_group_waiting{group=\"\"} 1");
     moved_clock_advance(&s->clock, MS(20));
@@ -80,7 +80,7 @@ TEST_ON(threads_that_wait_are_counted_while_they_wait, stage *s)
     expect_line(s->rt, "dibs_waiting 0");
     expect_line(s->rt, "dibs_wait_seconds_sum 0.02");
     expect_line(s->rt, "dibs_hold_seconds_sum 0.02");
-    actor *unlucky = waiter(s, 1, 100);
+    actor *unlucky = stage_waiter(s, "a", 100, 1);
     expect_line(s->rt, "dibs_waiting 1");
     moved_clock_advance(&s->clock, MS(200));
     assert_status(DIBS_TIMEOUT, actor_result(unlucky));
@@ -88,7 +88,7 @@ TEST_ON(threads_that_wait_are_counted_while_they_wait, stage *s)
     expect_line(s->rt, "dibs_wait_seconds_count 2"); /* of those that got it */
     expect_line(s->rt, "dibs_timed_out_total 1");
     actor_end(unlucky);
-    unlock_and_end(next, s->rt);
+    assert_status(DIBS_OK, actor_unlock(next, s->rt, "a"));
     expect_line(s->rt, "dibs_hold_seconds_sum 0.22");
 }
 
@@ -98,13 +98,13 @@ TEST_ON(a_thread_that_waits_for_the_store_is_counted, stage *s)
     stage_open(s, LEASE);
     dibs_runtime *other = test_runtime(stage_open_another(s, LEASE));
     assert_status(DIBS_OK, dibs_lock(other, "a"));
-    actor *next = waiter(s, 1, FOREVER);
+    actor *next = stage_waiter(s, "a", FOREVER, 1);
     expect_line(s->rt, "dibs_waiting 1");
     assert_status(DIBS_OK, dibs_unlock(other, "a"));
     assert_status(DIBS_OK, actor_result(next));
     expect_line(s->rt, "dibs_waiting 0");
     expect_line(s->rt, "dibs_contended_total 1");
-    unlock_and_end(next, s->rt);
+    assert_status(DIBS_OK, actor_unlock(next, s->rt, "a"));
 }
 
 TEST_ON(the_hold_of_a_thread_that_ended_is_no_hold, stage *s)

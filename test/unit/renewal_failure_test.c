@@ -170,8 +170,7 @@ TEST_ON(an_answer_counts_from_when_its_request_was_sent, stage *s)
     stage_advance(s, MS(19000));
     assert_int_equal(renewals(s), 1); /* under way, so not sent again */
     faults_renewal(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
-    faults_let_renewals_go(&s->faults);
-    dibs__scheduler_wake(s->rt->core->scheduler);
+    stage_let_renewals_go(s);
     stage_settle(s);
     assert_int_equal(hold_of(s->rt, "a").remaining_ms, (believed(LEASE) - MS(19000)) / MS(1));
     assert_int_equal(renewals(s), 2); /* the next third had passed meanwhile */
@@ -205,8 +204,7 @@ TEST_ON(an_answer_for_a_lock_that_was_released_is_thrown_away, stage *s)
     assert_status(DIBS_OK, dibs_unlock(s->rt, "many-0"));
     assert_status(DIBS_OK, dibs_lock(s->rt, "many-0")); /* a new lease of the same name */
     faults_renewal_gone(&s->faults, "many-0");
-    faults_let_renewals_go(&s->faults);
-    dibs__scheduler_wake(s->rt->core->scheduler);
+    stage_let_renewals_go(s);
     stage_settle(s);
     assert_int_equal(stats_of(s->rt).renewed, 1);
     assert_status(DIBS_OK, dibs_check(s->rt, "many-0"));

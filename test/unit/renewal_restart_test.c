@@ -109,8 +109,7 @@ TEST_ON(an_abandoned_extension_is_not_repeated, stage *s)
     abandon_extension(s, other);
     assert_int_equal(renewals(s), 1);
     assert_int_equal(last_renewal(s).lease_ms, 60000);
-    faults_let_renewals_go(&s->faults);
-    dibs__scheduler_wake(s->rt->core->scheduler);
+    stage_let_renewals_go(s);
     stage_settle(s);
     stage_advance(s, MS(10000));
     assert_true(renewals(s) > 1);
@@ -128,8 +127,7 @@ TEST_ON(an_extension_after_an_abandoned_one_does_not_wait_in_vain, stage *s)
     actor_begin_extend(other, s->rt, "a", 60000);
     stage_await_waiting(s, 1);
     assert_int_equal(renewals(s), 1);
-    faults_let_renewals_go(&s->faults);
-    dibs__scheduler_wake(s->rt->core->scheduler);
+    stage_let_renewals_go(s);
     assert_status(DIBS_OK, actor_result(other));
     assert_int_equal(renewals(s), 2);
     assert_int_equal(last_renewal(s).lease_ms, 60000);
@@ -155,8 +153,7 @@ TEST_ON(an_unlock_waits_for_the_answer_of_another_server, stage *s)
     begin_unlock_at_another_server(s, holder, LEASE);
     assert_true(actor_busy(holder));
     assert_int_equal(faults_count(&s->faults, &s->faults.releases), 0);
-    faults_let_renewals_go(&s->faults);
-    dibs__scheduler_wake(s->rt->core->scheduler);
+    stage_let_renewals_go(s);
     assert_status(DIBS_OK, actor_result(holder));
     assert_int_equal(faults_count(&s->faults, &s->faults.releases), 1);
     assert_int_equal(faults_count(&s->faults, &s->faults.retractions), 0);

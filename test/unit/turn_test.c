@@ -54,8 +54,7 @@ TEST_ON(a_wait_ends_at_its_limit_and_not_before, stage *s)
 TEST_ON(an_endless_wait_is_longer_than_a_year, stage *s)
 {
     faults_acquire(&s->faults, DIBS_BUSY, FOR_EVER);
-    actor *other = actor_locking(s->rt, "a", FOREVER);
-    stage_await_waiting(s, 1);
+    actor *other = stage_waiter(s, "a", FOREVER, 1);
     moved_clock_advance(&s->clock, MS(INT64_C(366) * 86400000));
     stage_await_waiting(s, 1);
     faults_acquire(&s->faults, DIBS_OK, 0);

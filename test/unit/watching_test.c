@@ -250,8 +250,7 @@ TEST_ON(a_look_waits_for_the_renewal_in_flight, stage *s)
     turn(s, true);
     stage_advance(s, MS(100));
     assert_int_equal(looks(s), 2);
-    faults_let_renewals_go(&s->faults);
-    dibs__scheduler_wake(s->rt->core->scheduler);
+    stage_let_renewals_go(s);
     stage_settle(s);
     assert_int_equal(looks(s), 3);
 }
@@ -426,8 +425,7 @@ TEST_ON(a_message_during_a_renewal_that_fails_brings_another, stage *s)
     stage_advance(s, SOON);
     assert_int_equal(renewals(s), 1);
     change(s, "a");
-    faults_let_renewals_go(&s->faults);
-    dibs__scheduler_wake(s->rt->core->scheduler);
+    stage_let_renewals_go(s);
     stage_settle(s);
     pass(s, 1000);
     assert_in_range(renewals(s), 2, 3);
@@ -462,8 +460,7 @@ TEST_ON(a_message_during_an_extension_brings_a_renewal, stage *s)
     stage_advance(s, MS(30));
     assert_int_equal(looks(s), 0); /* it waits for the extension */
     change(s, "a");
-    faults_let_renewals_go(&s->faults);
-    dibs__scheduler_wake(s->rt->core->scheduler);
+    stage_let_renewals_go(s);
     actor_finish(holder);
     assert_status(DIBS_OK, e.status);
     stage_advance(s, SOON);
