@@ -24,20 +24,36 @@ typedef struct scene {
     delays disorder; /* how long it took from the reconnect until all was in order */
 } scene;
 
-static scene scene_open(fixture *f, uint32_t handoff_ms)
+static int open_scene(void **state, uint32_t handoff_ms)
 {
-    scene s = {.f = f, .first = actor_start(), .second = actor_start()};
+    static scene s;
+    int status = fixture_setup(state);
+    fixture *f = *state;
     dibs_config config = {.lease_ms = SCRIPT_LEASE_MS, .command_timeout_ms = 5000, .handoff_ms = handoff_ms};
 
+    s = (scene){.f = f, .first = actor_start(), .second = actor_start()};
     s.net = script_server_start(&(script_options){.backend = f->server->socket_path});
     s.rt = open_url(script_server_url(s.net), &config);
     fixture_open(f, LONG_LEASE_MS);
     s.third = open_runtime(f->server, LONG_LEASE_MS);
-    return s;
+    *state = &s;
+    return status;
 }
 
-static void scene_close(scene *s)
+static int setup(void **state)
 {
+    return open_scene(state, 0);
+}
+
+static int setup_without_handoff(void **state)
+{
+    return open_scene(state, DIBS_NO_HANDOFF);
+}
+
+static int teardown(void **state)
+{
+    scene *s = *state;
+
     actor_end(s->first);
     actor_end(s->second);
     assert_int_equal(stats_of(s->rt).lost + stats_of(s->rt).orphaned, 0);
@@ -45,6 +61,8 @@ static void scene_close(scene *s)
     dibs_close(s->rt);
     dibs_close(s->third);
     script_server_stop(s->net);
+    *state = s->f;
+    return fixture_teardown(state);
 }
 
 /* Notes that everything is in order now; it cannot have been before `since`. */
@@ -125,12 +143,9 @@ static void cut_the_ask_of_one_that_waits(scene *s, script_rule rule)
     expect_nothing_left(s);
 }
 
-TEST(an_ask_that_queues_may_be_cut_at_any_byte)
+TEST_ON(an_ask_that_queues_may_be_cut_at_any_byte, scene *s)
 {
-    scene s = scene_open(*state, 0);
-
-    cut_everywhere(&s, cut_the_ask_of_one_that_waits);
-    scene_close(&s);
+    cut_everywhere(s, cut_the_ask_of_one_that_waits);
 }
 
 /* As above, but the waiter gives up before the lock is free: its entry is removed. */
@@ -155,12 +170,9 @@ static void cut_the_ask_of_one_that_gives_up(scene *s, script_rule rule)
     expect_nothing_left(s);
 }
 
-TEST(an_ask_that_gives_up_may_be_cut_at_any_byte)
+TEST_ON(an_ask_that_gives_up_may_be_cut_at_any_byte, scene *s)
 {
-    scene s = scene_open(*state, 0);
-
-    cut_everywhere(&s, cut_the_ask_of_one_that_gives_up);
-    scene_close(&s);
+    cut_everywhere(s, cut_the_ask_of_one_that_gives_up);
 }
 
 static void lock_fairly(void *arg)
@@ -195,12 +207,9 @@ static void cut_the_ask_of_a_fair_one(scene *s, script_rule rule)
     expect_nothing_left(s);
 }
 
-TEST(a_fair_ask_may_be_cut_at_any_byte)
+TEST_ON(a_fair_ask_may_be_cut_at_any_byte, scene *s)
 {
-    scene s = scene_open(*state, 0);
-
-    cut_everywhere(&s, cut_the_ask_of_a_fair_one);
-    scene_close(&s);
+    cut_everywhere(s, cut_the_ask_of_a_fair_one);
 }
 
 /* ----------------------------------------------------- a release that others wait behind */
@@ -238,12 +247,9 @@ static void cut_the_release_for_another_process(scene *s, script_rule rule)
     expect_nothing_left(s);
 }
 
-TEST(a_release_for_another_process_may_be_cut_at_any_byte)
+TEST_ON(a_release_for_another_process_may_be_cut_at_any_byte, scene *s)
 {
-    scene s = scene_open(*state, 0);
-
-    cut_everywhere(&s, cut_the_release_for_another_process);
-    scene_close(&s);
+    cut_everywhere(s, cut_the_release_for_another_process);
 }
 
 /* A thread of the holder's own process waits for the lock. */
@@ -267,12 +273,9 @@ static void cut_the_requeue(scene *s, script_rule rule)
     expect_nothing_left(s);
 }
 
-TEST(a_release_that_asks_again_may_be_cut_at_any_byte)
+TEST_WITH(a_release_that_asks_again_may_be_cut_at_any_byte, setup_without_handoff, teardown, scene *s)
 {
-    scene s = scene_open(*state, DIBS_NO_HANDOFF);
-
-    cut_everywhere(&s, cut_the_requeue);
-    scene_close(&s);
+    cut_everywhere(s, cut_the_requeue);
 }
 
 /* As above, but another process waits already, and comes first. */
@@ -293,12 +296,9 @@ static void cut_the_requeue_behind_another(scene *s, script_rule rule)
     expect_nothing_left(s);
 }
 
-TEST(a_release_that_asks_behind_another_may_be_cut_at_any_byte)
+TEST_WITH(a_release_that_asks_behind_another_may_be_cut_at_any_byte, setup_without_handoff, teardown, scene *s)
 {
-    scene s = scene_open(*state, DIBS_NO_HANDOFF);
-
-    cut_everywhere(&s, cut_the_requeue_behind_another);
-    scene_close(&s);
+    cut_everywhere(s, cut_the_requeue_behind_another);
 }
 
 /* ----------------------------------------------------------------- a message */
@@ -313,45 +313,40 @@ static void begin_waiting_there(scene *s)
 }
 
 /* The push does not reach the waiter; when it listens again, it asks. */
-TEST(a_grant_message_may_be_cut_at_any_byte)
+TEST_ON(a_grant_message_may_be_cut_at_any_byte, scene *s)
 {
-    scene s = scene_open(*state, 0);
     size_t count = 0;
 
     do {
-        unsigned fired = script_server_fired(s.net);
+        unsigned fired = script_server_fired(s->net);
 
-        begin_waiting_there(&s);
-        script_server_cut_push(s.net, count);
-        assert_status(DIBS_OK, dibs_unlock(s.f->rt, "cut"));
-        await_firing(&s, fired);
-        actor_finish(s.first);
-        note_time(&s, 0);
-        expect_held_by(&s, s.first, s.rt);
-        expect_nothing_left(&s);
-    } while (count++ < script_server_cut_length(s.net));
+        begin_waiting_there(s);
+        script_server_cut_push(s->net, count);
+        assert_status(DIBS_OK, dibs_unlock(s->f->rt, "cut"));
+        await_firing(s, fired);
+        actor_finish(s->first);
+        note_time(s, 0);
+        expect_held_by(s, s->first, s->rt);
+        expect_nothing_left(s);
+    } while (count++ < script_server_cut_length(s->net));
     print_message("# cut at %zu places\n", count);
     assert_true(count > 100);
-    delays_expect_few_late(&s.disorder, "in order after the reconnect");
-    scene_close(&s);
+    delays_expect_few_late(&s->disorder, "in order after the reconnect");
 }
 
 /* All connections break while a grant is on its way, so the waiter cannot ask over the old one either. */
-TEST(a_grant_survives_when_every_connection_breaks)
+TEST_ON(a_grant_survives_when_every_connection_breaks, scene *s)
 {
-    scene s = scene_open(*state, 0);
-
     for (int i = 0; i < 20; i++) {
-        begin_waiting_there(&s);
-        script_server_hold_pushes(s.net, true);
-        assert_status(DIBS_OK, dibs_unlock(s.f->rt, "cut"));
-        assert_int_equal(queue_size(s.f->server, "cut"), 0); /* it is granted */
-        script_server_cut(s.net);
-        script_server_hold_pushes(s.net, false);
-        expect_held_by(&s, s.first, s.rt);
-        expect_nothing_left(&s);
+        begin_waiting_there(s);
+        script_server_hold_pushes(s->net, true);
+        assert_status(DIBS_OK, dibs_unlock(s->f->rt, "cut"));
+        assert_int_equal(queue_size(s->f->server, "cut"), 0); /* it is granted */
+        script_server_cut(s->net);
+        script_server_hold_pushes(s->net, false);
+        expect_held_by(s, s->first, s->rt);
+        expect_nothing_left(s);
     }
-    scene_close(&s);
 }
 
 /* Its time may be over before it is seen to wait. */
@@ -366,32 +361,30 @@ static bool listens_or_gave_up(scene *s)
 /*
  * A waiter gave up while its grant was on its way, and then receives all or part of the push: the grant is given back.
  */
-TEST(a_grant_that_nobody_waits_for_is_given_back_though_cut)
+TEST_ON(a_grant_that_nobody_waits_for_is_given_back_though_cut, scene *s)
 {
-    scene s = scene_open(*state, 0);
     unsigned queued = 0;
 
     for (size_t count = 0; count < 200; count += 10) {
         dibs_status status;
 
-        lock_directly(&s);
-        actor_begin_lock(s.first, s.rt, "cut", 200);
-        await_that(listens_or_gave_up(&s));
-        queued += actor_busy(s.first);
-        script_server_hold_pushes(s.net, true);
-        assert_status(DIBS_OK, dibs_unlock(s.f->rt, "cut"));
-        status = actor_result(s.first);
+        lock_directly(s);
+        actor_begin_lock(s->first, s->rt, "cut", 200);
+        await_that(listens_or_gave_up(s));
+        queued += actor_busy(s->first);
+        script_server_hold_pushes(s->net, true);
+        assert_status(DIBS_OK, dibs_unlock(s->f->rt, "cut"));
+        status = actor_result(s->first);
         if (count % 20)
-            script_server_cut_push(s.net, count);
-        script_server_hold_pushes(s.net, false);
+            script_server_cut_push(s->net, count);
+        script_server_hold_pushes(s->net, false);
         if (status == DIBS_OK) /* the waiter asked once more, at the end of its time */
-            assert_status(DIBS_OK, actor_unlock(s.first, s.rt, "cut"));
+            assert_status(DIBS_OK, actor_unlock(s->first, s->rt, "cut"));
         else
             assert_status(DIBS_TIMEOUT, status);
-        expect_nothing_left(&s);
+        expect_nothing_left(s);
     }
     assert_true(queued > 0);
-    scene_close(&s);
 }
 
-TESTS(fixture_setup, fixture_teardown)
+TESTS(setup, teardown)

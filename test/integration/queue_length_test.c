@@ -52,7 +52,7 @@ static int serve_in_steps(server *s, const char *token)
 static scene set_long_scene(void **state)
 {
     fixture *f = *state;
-    scene c = {f->server, wait_event_open(f->server, "dibs:1", false), wait_event_open(f->server, "dibs:2", false)};
+    scene c = {f, f->server, wait_event_open(f->server, "dibs:1", false), wait_event_open(f->server, "dibs:2", false)};
 
     assert_int_equal(ask(c.s, "holder", "1", "").code, 1);
     add_dead(c.s, "x", 0, DEAD);
@@ -162,42 +162,37 @@ TEST(a_release_with_an_ask_passes_no_live_waiter)
 }
 
 /* Gaps are passed in steps as well, also while memory is out. */
-TEST(many_gaps_in_a_queue_are_passed_in_steps)
+TEST_IN_SCENE(many_gaps_in_a_queue_are_passed_in_steps)
 {
-    scene c = set_scene(state);
     char token[32], summary[64];
     long long before = 0, first;
 
-    server_do(c.s, "DEL dibs:queue:{lock:x}");
-    add_dead(c.s, "x", DEAD, 1000);
-    expect_taken(ask(c.s, "dibs:b", "1", "dibs:2"));
-    assert_int_equal(release(c.s, "holder"), 3);
-    server_do(c.s, "CONFIG SET maxmemory-policy noeviction");
-    server_do(c.s, "CONFIG SET maxmemory 1");
+    server_do(c->s, "DEL dibs:queue:{lock:x}");
+    add_dead(c->s, "x", DEAD, 1000);
+    expect_taken(ask(c->s, "dibs:b", "1", "dibs:2"));
+    assert_int_equal(release(c->s, "holder"), 3);
+    server_do(c->s, "CONFIG SET maxmemory-policy noeviction");
+    server_do(c->s, "CONFIG SET maxmemory 1");
     do {
-        assert_true(server_string(c.s, summary, sizeof summary, "HGET dibs:queue:{lock:x} %b", "", (size_t)0));
+        assert_true(server_string(c->s, summary, sizeof summary, "HGET dibs:queue:{lock:x} %b", "", (size_t)0));
         first = strtoll(summary, NULL, 10);
         assert_in_range(first - before, 1, PASSED);
         before = first;
-    } while (retract(c.s, "holder") == 2);
-    server_do(c.s, "CONFIG SET maxmemory 0");
-    server_string(c.s, token, sizeof token, "GET lock:x");
+    } while (retract(c->s, "holder") == 2);
+    server_do(c->s, "CONFIG SET maxmemory 0");
+    server_string(c->s, token, sizeof token, "GET lock:x");
     assert_string_equal(token, "dibs:b");
-    queue_assert_gone(c.s, "x");
-    clear_scene(&c);
+    queue_assert_gone(c->s, "x");
 }
 
 /* There are more gaps before the only one that waits than a script passes at a time. */
-TEST(a_waiter_behind_many_gaps_is_told)
+TEST_IN_SCENE(a_waiter_behind_many_gaps_is_told)
 {
-    scene c = set_scene(state);
-
-    server_do(c.s, "DEL dibs:queue:{lock:x}");
-    add_dead(c.s, "x", 300, 0);
-    expect_taken(ask(c.s, "dibs:b", "1", "dibs:2"));
-    assert_int_equal(release(c.s, "holder"), 1);
-    expect_owner(c.s, "dibs:b");
-    clear_scene(&c);
+    server_do(c->s, "DEL dibs:queue:{lock:x}");
+    add_dead(c->s, "x", 300, 0);
+    expect_taken(ask(c->s, "dibs:b", "1", "dibs:2"));
+    assert_int_equal(release(c->s, "holder"), 1);
+    expect_owner(c->s, "dibs:b");
 }
 
 /* All retractions of a call share the limit of one script; none waits until the queue of another lock is served. */

@@ -95,14 +95,14 @@ static inline void expect_taken(answer a)
 
 /* "holder" has the lock; "dibs:a" and "dibs:b" wait for it, each listening to a channel of its own. */
 typedef struct scene {
+    fixture *f;
     server *s;
     redisContext *a, *b;
 } scene;
 
-static inline scene set_scene(void **state)
+static inline scene set_scene(fixture *f)
 {
-    fixture *f = *state;
-    scene c = {f->server, wait_event_open(f->server, "dibs:1", false), wait_event_open(f->server, "dibs:2", false)};
+    scene c = {f, f->server, wait_event_open(f->server, "dibs:1", false), wait_event_open(f->server, "dibs:2", false)};
 
     assert_int_equal(ask(c.s, "holder", "1", "").code, 1);
     expect_taken(ask(c.s, "dibs:a", "1", "dibs:1"));
@@ -116,5 +116,27 @@ static inline void clear_scene(scene *c)
     wait_event_close(c->b);
     server_do(c->s, "DEL " KEYS);
 }
+
+static inline int scene_setup(void **state)
+{
+    static scene c;
+    int status = fixture_setup(state);
+
+    c = set_scene(*state);
+    *state = &c;
+    return status;
+}
+
+static inline int scene_teardown(void **state)
+{
+    scene *c = *state;
+
+    clear_scene(c);
+    *state = c->f;
+    return fixture_teardown(state);
+}
+
+/* A test of the scene, which its parameter `c` is. */
+#define TEST_IN_SCENE(name) TEST_WITH(name, scene_setup, scene_teardown, scene *c)
 
 #endif

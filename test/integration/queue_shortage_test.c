@@ -4,76 +4,65 @@
 
 #define LONGER_LEASE "6000000" /* so much longer that the queue has to live longer, too */
 
-TEST(a_release_grants_on_a_full_server)
+TEST_IN_SCENE(a_release_grants_on_a_full_server)
 {
-    scene c = set_scene(state);
-
-    server_set_memory_out(c.s, true);
-    assert_int_equal(release(c.s, "holder"), 1);
-    expect_owner(c.s, "dibs:a");
-    expect_told(c.a, "1", fence(c.s), "dibs:a");
-    assert_int_equal(force(c.s, NULL), 1);
-    expect_owner(c.s, "dibs:b");
-    expect_told(c.b, "1", fence(c.s), "dibs:b");
-    server_set_memory_out(c.s, false);
-    clear_scene(&c);
+    server_set_memory_out(c->s, true);
+    assert_int_equal(release(c->s, "holder"), 1);
+    expect_owner(c->s, "dibs:a");
+    expect_told(c->a, "1", fence(c->s), "dibs:a");
+    assert_int_equal(force(c->s, NULL), 1);
+    expect_owner(c->s, "dibs:b");
+    expect_told(c->b, "1", fence(c->s), "dibs:b");
+    server_set_memory_out(c->s, false);
 }
 
 /* There is no key to delete first, as where a lease has ended. */
-TEST(a_full_server_serves_the_queue)
+TEST_IN_SCENE(a_full_server_serves_the_queue)
 {
-    scene c = set_scene(state);
-
-    server_set_memory_out(c.s, true);
-    server_do(c.s, "DEL lock:x");
-    expect_taken(ask(c.s, "dibs:c", "1", ""));
-    expect_owner(c.s, "dibs:a");
-    server_do(c.s, "DEL lock:x");
-    assert_int_equal(release(c.s, "dibs:c"), 0);
-    expect_owner(c.s, "dibs:b");
-    server_set_memory_out(c.s, false);
-    clear_scene(&c);
+    server_set_memory_out(c->s, true);
+    server_do(c->s, "DEL lock:x");
+    expect_taken(ask(c->s, "dibs:c", "1", ""));
+    expect_owner(c->s, "dibs:a");
+    server_do(c->s, "DEL lock:x");
+    assert_int_equal(release(c->s, "dibs:c"), 0);
+    expect_owner(c->s, "dibs:b");
+    server_set_memory_out(c->s, false);
 }
 
 /* The server evicted the queue, or lost its entries: a waiter that asks again enters it again. */
-TEST(an_evicted_queue_takes_its_waiters_again)
+TEST_IN_SCENE(an_evicted_queue_takes_its_waiters_again)
 {
-    scene c = set_scene(state);
-
-    server_do(c.s, "HDEL dibs:queue:{lock:x} 1 2");
-    server_do(c.s, "DEL lock:x");
-    assert_int_equal(ask(c.s, "dibs:a", "2", "dibs:1").code, 1);
-    expect_owner(c.s, "dibs:a");
-    queue_assert_gone(c.s, "x");
-    server_do(c.s, "DEL " KEYS);
-    assert_int_equal(ask(c.s, "holder", "1", "").code, 1);
-    expect_taken(ask(c.s, "dibs:b", "1", "dibs:2"));
-    server_do(c.s, "DEL dibs:queue:{lock:x}");
-    expect_taken(ask(c.s, "dibs:b", "2", "dibs:2"));
-    assert_int_equal(release(c.s, "holder"), 1);
-    expect_owner(c.s, "dibs:b");
-    clear_scene(&c);
+    server_do(c->s, "HDEL dibs:queue:{lock:x} 1 2");
+    server_do(c->s, "DEL lock:x");
+    assert_int_equal(ask(c->s, "dibs:a", "2", "dibs:1").code, 1);
+    expect_owner(c->s, "dibs:a");
+    queue_assert_gone(c->s, "x");
+    server_do(c->s, "DEL " KEYS);
+    assert_int_equal(ask(c->s, "holder", "1", "").code, 1);
+    expect_taken(ask(c->s, "dibs:b", "1", "dibs:2"));
+    server_do(c->s, "DEL dibs:queue:{lock:x}");
+    expect_taken(ask(c->s, "dibs:b", "2", "dibs:2"));
+    assert_int_equal(release(c->s, "holder"), 1);
+    expect_owner(c->s, "dibs:b");
 }
 
 /*
  * A release without the right to publish cannot notify the next waiter: then the lock is free, and no waiter owns it
  * without knowing.
  */
-TEST(a_release_without_the_right_to_publish_grants_to_nobody)
+TEST_IN_SCENE(a_release_without_the_right_to_publish_grants_to_nobody)
 {
-    scene c = set_scene(state);
-    redisContext *weak = redisConnectUnix(c.s->socket_path);
+    redisContext *weak = redisConnectUnix(c->s->socket_path);
 
-    server_do(c.s, "ACL SETUSER weak on >pw ~* resetchannels +@all");
+    server_do(c->s, "ACL SETUSER weak on >pw ~* resetchannels +@all");
     freeReplyObject(redisCommand(weak, "AUTH weak pw"));
     redisReply *reply = redisCommand(weak, "EVAL %s 3 " KEYS " holder", dibs__scripts[DIBS__SCRIPT_release].text);
     assert_int_equal(reply->integer, 1);
     freeReplyObject(reply);
     redisFree(weak);
-    assert_false(wait_event_heard_anything(c.a));
-    assert_false(server_has(c.s, "lock:x"));
-    assert_int_equal(ask(c.s, "dibs:a", "2", "dibs:1").code == 1, queue_size(c.s, "x") == 0);
-    clear_scene(&c);
+    assert_false(wait_event_heard_anything(c->a));
+    assert_false(server_has(c->s, "lock:x"));
+    assert_int_equal(ask(c->s, "dibs:a", "2", "dibs:1").code == 1, queue_size(c->s, "x") == 0);
 }
 
 /*
@@ -90,7 +79,7 @@ TEST(a_forced_unlock_without_the_right_to_publish_grants_to_nobody)
     snprintf(url, sizeof url, "unix://weak:pw@%s", f->server->socket_path);
     dibs_runtime *weak = test_runtime(open_url(url, NULL));
     for (int i = 0; i < 2; i++) {
-        scene c = set_scene(state);
+        scene c = set_scene(f);
         long long before = fence(c.s);
         assert_status(DIBS_OK, dibs_force_unlock(weak, "x", i == 0 ? NULL : "holder"));
         assert_false(wait_event_heard_anything(c.a));
@@ -117,38 +106,34 @@ static void ask_without_pexpire(server *s, const char *token)
 }
 
 /* Otherwise a release would grant the lock to the refused client, and the queue would never expire. */
-TEST(an_ask_without_the_right_to_pexpire_does_not_enter_the_queue)
+TEST_IN_SCENE(an_ask_without_the_right_to_pexpire_does_not_enter_the_queue)
 {
-    scene c = set_scene(state);
-    queue_entry last = queue_at(c.s, "x", 1);
+    queue_entry last = queue_at(c->s, "x", 1);
 
-    ask_without_pexpire(c.s, "dibs:c");
-    assert_int_equal(queue_size(c.s, "x"), 2);
-    assert_string_equal(queue_at(c.s, "x", 1).token, last.token);
-    assert_int_equal(server_integer(c.s, "HEXISTS dibs:queue:{lock:x} dibs:c"), 0);
-    assert_int_equal(release(c.s, "holder"), 1);
-    expect_owner(c.s, "dibs:a");
-    assert_int_equal(release(c.s, "dibs:a"), 1);
-    expect_owner(c.s, "dibs:b");
-    queue_assert_gone(c.s, "x");
-    ask_without_pexpire(c.s, "dibs:c");
-    queue_assert_gone(c.s, "x");
-    clear_scene(&c);
+    ask_without_pexpire(c->s, "dibs:c");
+    assert_int_equal(queue_size(c->s, "x"), 2);
+    assert_string_equal(queue_at(c->s, "x", 1).token, last.token);
+    assert_int_equal(server_integer(c->s, "HEXISTS dibs:queue:{lock:x} dibs:c"), 0);
+    assert_int_equal(release(c->s, "holder"), 1);
+    expect_owner(c->s, "dibs:a");
+    assert_int_equal(release(c->s, "dibs:a"), 1);
+    expect_owner(c->s, "dibs:b");
+    queue_assert_gone(c->s, "x");
+    ask_without_pexpire(c->s, "dibs:c");
+    queue_assert_gone(c->s, "x");
 }
 
 /* A waiter keeps its place, but the recorded expiry of the queue does not grow. */
-TEST(a_waiter_that_loses_the_right_to_pexpire_keeps_its_place)
+TEST_IN_SCENE(a_waiter_that_loses_the_right_to_pexpire_keeps_its_place)
 {
-    scene c = set_scene(state);
     char before[100], after[100];
 
-    server_string(c.s, before, sizeof before, "HGET dibs:queue:{lock:x} %s", "");
-    ask_without_pexpire(c.s, "dibs:a");
-    server_string(c.s, after, sizeof after, "HGET dibs:queue:{lock:x} %s", "");
+    server_string(c->s, before, sizeof before, "HGET dibs:queue:{lock:x} %s", "");
+    ask_without_pexpire(c->s, "dibs:a");
+    server_string(c->s, after, sizeof after, "HGET dibs:queue:{lock:x} %s", "");
     assert_string_equal(after, before);
-    assert_int_equal(queue_size(c.s, "x"), 2);
-    assert_string_equal(queue_at(c.s, "x", 0).token, "dibs:a");
-    clear_scene(&c);
+    assert_int_equal(queue_size(c->s, "x"), 2);
+    assert_string_equal(queue_at(c->s, "x", 0).token, "dibs:a");
 }
 
 /* Asks as a waiter that saw at another server who has the lock: if it is free, it is left to that owner. */
@@ -170,7 +155,7 @@ static answer ask_and_leave(server *s, const char *token, const char *channel)
 TEST(an_ask_that_leaves_the_lock_to_its_owner_only_enters)
 {
     for (int others = 0; others < 2; others++) {
-        scene c = set_scene(state);
+        scene c = set_scene(*state);
         if (!others)
             server_do(c.s, "DEL " KEYS);
         server_do(c.s, "DEL lock:x");
@@ -184,62 +169,50 @@ TEST(an_ask_that_leaves_the_lock_to_its_owner_only_enters)
 }
 
 /* Nor is it granted the lock by a retraction, which gives it a hint. What the owner restored and released, it is. */
-TEST(a_waiter_that_leaves_the_lock_to_its_owner_is_not_granted_it_by_a_retraction)
+TEST_IN_SCENE(a_waiter_that_leaves_the_lock_to_its_owner_is_not_granted_it_by_a_retraction)
 {
-    scene c = set_scene(state);
-
-    server_do(c.s, "DEL " KEYS);
-    assert_int_equal(ask_and_leave(c.s, "dibs:a", "dibs:1").number, -2);
-    assert_int_equal(release(c.s, "dibs:c"), 0);
-    expect_told(c.a, "1", 0, "dibs:a");
-    assert_int_equal(queue_size(c.s, "x"), 1);
-    assert_false(server_has(c.s, "lock:x"));
-    server_do(c.s, "SET lock:x dibs:owner");
-    assert_int_equal(release(c.s, "dibs:owner"), 1);
-    expect_owner(c.s, "dibs:a");
-    expect_told(c.a, "1", fence(c.s), "dibs:a");
-    queue_assert_gone(c.s, "x");
-    clear_scene(&c);
+    server_do(c->s, "DEL " KEYS);
+    assert_int_equal(ask_and_leave(c->s, "dibs:a", "dibs:1").number, -2);
+    assert_int_equal(release(c->s, "dibs:c"), 0);
+    expect_told(c->a, "1", 0, "dibs:a");
+    assert_int_equal(queue_size(c->s, "x"), 1);
+    assert_false(server_has(c->s, "lock:x"));
+    server_do(c->s, "SET lock:x dibs:owner");
+    assert_int_equal(release(c->s, "dibs:owner"), 1);
+    expect_owner(c->s, "dibs:a");
+    expect_told(c->a, "1", fence(c->s), "dibs:a");
+    queue_assert_gone(c->s, "x");
 }
 
 /* The asker would have the lock otherwise; or it is the owner itself, and nobody would ever come. */
-TEST(an_ask_serves_who_leaves_the_lock_to_its_owner)
+TEST_IN_SCENE(an_ask_serves_who_leaves_the_lock_to_its_owner)
 {
-    scene c = set_scene(state);
-
-    server_do(c.s, "DEL " KEYS);
-    ask_and_leave(c.s, "dibs:a", "dibs:1");
-    expect_taken(ask(c.s, "dibs:b", "2", "dibs:2"));
-    expect_owner(c.s, "dibs:a");
-    expect_told(c.a, "1", fence(c.s), "dibs:a");
-    clear_scene(&c);
+    server_do(c->s, "DEL " KEYS);
+    ask_and_leave(c->s, "dibs:a", "dibs:1");
+    expect_taken(ask(c->s, "dibs:b", "2", "dibs:2"));
+    expect_owner(c->s, "dibs:a");
+    expect_told(c->a, "1", fence(c->s), "dibs:a");
 }
 
 /* It knows the owner from this server then, and is served as others are when that one does not renew its lease. */
-TEST(a_waiter_that_finds_the_owner_leaves_the_lock_to_nobody)
+TEST_IN_SCENE(a_waiter_that_finds_the_owner_leaves_the_lock_to_nobody)
 {
-    scene c = set_scene(state);
-
-    server_do(c.s, "DEL " KEYS);
-    server_do(c.s, "SET lock:x dibs:owner PX " LEASE);
-    assert_in_range(ask_and_leave(c.s, "dibs:a", "dibs:1").number, 1, 600000);
-    server_do(c.s, "DEL lock:x");
-    assert_int_equal(release(c.s, "dibs:c"), 0);
-    expect_owner(c.s, "dibs:a");
-    expect_told(c.a, "1", fence(c.s), "dibs:a");
-    clear_scene(&c);
+    server_do(c->s, "DEL " KEYS);
+    server_do(c->s, "SET lock:x dibs:owner PX " LEASE);
+    assert_in_range(ask_and_leave(c->s, "dibs:a", "dibs:1").number, 1, 600000);
+    server_do(c->s, "DEL lock:x");
+    assert_int_equal(release(c->s, "dibs:c"), 0);
+    expect_owner(c->s, "dibs:a");
+    expect_told(c->a, "1", fence(c->s), "dibs:a");
 }
 
 /* A forced unlock is for somebody who knows. */
-TEST(a_forced_unlock_grants_a_lock_that_is_left_to_its_owner)
+TEST_IN_SCENE(a_forced_unlock_grants_a_lock_that_is_left_to_its_owner)
 {
-    scene c = set_scene(state);
-
-    server_do(c.s, "DEL " KEYS);
-    ask_and_leave(c.s, "dibs:a", "dibs:1");
-    assert_int_equal(force(c.s, NULL), 1);
-    expect_owner(c.s, "dibs:a");
-    clear_scene(&c);
+    server_do(c->s, "DEL " KEYS);
+    ask_and_leave(c->s, "dibs:a", "dibs:1");
+    assert_int_equal(force(c->s, NULL), 1);
+    expect_owner(c->s, "dibs:a");
 }
 
 TESTS(fixture_setup, fixture_teardown)

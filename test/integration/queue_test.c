@@ -41,12 +41,11 @@ static void expect_fresh_lease(server *s)
 
 /* ----------------------------------------------------------------- the queue */
 
-TEST(an_ask_that_finds_the_lock_taken_enters_the_queue)
+TEST_IN_SCENE(an_ask_that_finds_the_lock_taken_enters_the_queue)
 {
-    scene c = set_scene(state);
-    long long now = queue_now(c.s);
-    queue_entry a = queue_at(c.s, "x", 0);
-    queue_entry b = queue_at(c.s, "x", 1);
+    long long now = queue_now(c->s);
+    queue_entry a = queue_at(c->s, "x", 0);
+    queue_entry b = queue_at(c->s, "x", 1);
 
     assert_string_equal(a.token, "dibs:a");
     assert_string_equal(a.channel, "dibs:1");
@@ -54,118 +53,104 @@ TEST(an_ask_that_finds_the_lock_taken_enters_the_queue)
     assert_int_equal(a.lease_ms, 600000);
     assert_true(a.seen <= now && a.seen > now - 1000LL * LIMIT_MS);
     assert_true(b.order == a.order + 1);
-    assert_true(server_integer(c.s, "PTTL dibs:queue:{lock:x}") > 1100000);
+    assert_true(server_integer(c->s, "PTTL dibs:queue:{lock:x}") > 1100000);
     /* A single try leaves no entry. */
-    expect_taken(ask(c.s, "dibs:c", "1", ""));
-    assert_int_equal(queue_size(c.s, "x"), 2);
-    assert_int_equal(server_integer(c.s, "HLEN dibs:queue:{lock:x}"), 5);
-    clear_scene(&c);
+    expect_taken(ask(c->s, "dibs:c", "1", ""));
+    assert_int_equal(queue_size(c->s, "x"), 2);
+    assert_int_equal(server_integer(c->s, "HLEN dibs:queue:{lock:x}"), 5);
 }
 
 /* The recorded expiry of the queue is in whole seconds, rounded down: the queue may live longer. */
-TEST(a_short_lease_takes_no_life_from_the_queue)
+TEST_IN_SCENE(a_short_lease_takes_no_life_from_the_queue)
 {
-    scene c = set_scene(state);
-
-    server_do(c.s, "HSET dibs:queue:{lock:x} %b %b", "", (size_t)0, "1 2 2 1", (size_t)7);
-    server_do(c.s, "EVAL %s 3 " KEYS " dibs:c 1 20 dibs:1 0", dibs__scripts[DIBS__SCRIPT_acquire].text);
-    assert_int_equal(queue_size(c.s, "x"), 3);
-    assert_true(server_integer(c.s, "PTTL dibs:queue:{lock:x}") > 600000);
-    clear_scene(&c);
+    server_do(c->s, "HSET dibs:queue:{lock:x} %b %b", "", (size_t)0, "1 2 2 1", (size_t)7);
+    server_do(c->s, "EVAL %s 3 " KEYS " dibs:c 1 20 dibs:1 0", dibs__scripts[DIBS__SCRIPT_acquire].text);
+    assert_int_equal(queue_size(c->s, "x"), 3);
+    assert_true(server_integer(c->s, "PTTL dibs:queue:{lock:x}") > 600000);
 }
 
-TEST(a_waiter_that_asks_again_keeps_its_place)
+TEST_IN_SCENE(a_waiter_that_asks_again_keeps_its_place)
 {
-    scene c = set_scene(state);
-    queue_entry before = queue_at(c.s, "x", 0);
+    queue_entry before = queue_at(c->s, "x", 0);
 
-    expect_taken(ask(c.s, "dibs:a", "2", "dibs:1"));
-    queue_entry after = queue_at(c.s, "x", 0);
+    expect_taken(ask(c->s, "dibs:a", "2", "dibs:1"));
+    queue_entry after = queue_at(c->s, "x", 0);
     assert_string_equal(after.token, "dibs:a");
     assert_true(after.order == before.order);
     assert_int_equal(after.number, 2);
     assert_true(after.seen > before.seen);
-    assert_int_equal(queue_size(c.s, "x"), 2);
-    clear_scene(&c);
+    assert_int_equal(queue_size(c->s, "x"), 2);
 }
 
 /*
  * The order is that of arrival, whatever the server's clock says: each entry comes behind the last, even where all
  * others have left.
  */
-TEST(the_queue_is_in_order_of_arrival)
+TEST_IN_SCENE(the_queue_is_in_order_of_arrival)
 {
-    scene c = set_scene(state);
     char token[16];
 
     for (int i = 0; i < 20; i++) {
         snprintf(token, sizeof token, "dibs:%c", 'z' - i);
-        expect_taken(ask(c.s, token, "1", "dibs:1"));
+        expect_taken(ask(c->s, token, "1", "dibs:1"));
     }
     for (int i = 2; i < 22; i++) {
         snprintf(token, sizeof token, "dibs:%c", 'z' - (i - 2));
-        assert_string_equal(queue_at(c.s, "x", i).token, token);
-        assert_true(queue_at(c.s, "x", i).order == queue_at(c.s, "x", i - 1).order + 1);
+        assert_string_equal(queue_at(c->s, "x", i).token, token);
+        assert_true(queue_at(c->s, "x", i).order == queue_at(c->s, "x", i - 1).order + 1);
     }
-    clear_scene(&c);
 }
 
-TEST(an_ask_is_told_the_owner_and_who_listens)
+TEST_IN_SCENE(an_ask_is_told_the_owner_and_who_listens)
 {
-    scene c = set_scene(state);
-    answer a = ask(c.s, "dibs:a", "2", "dibs:1");
+    answer a = ask(c->s, "dibs:a", "2", "dibs:1");
 
     assert_int_equal(a.by_dibs, 0);
     assert_int_equal(a.listeners, 1);
-    assert_int_equal(ask(c.s, "dibs:c", "1", "dibs:nobody's").listeners, 0);
-    server_do(c.s, "SET lock:x dibs:somebody PX " LEASE);
-    assert_int_equal(ask(c.s, "dibs:a", "3", "dibs:1").by_dibs, 1);
-    clear_scene(&c);
+    assert_int_equal(ask(c->s, "dibs:c", "1", "dibs:nobody's").listeners, 0);
+    server_do(c->s, "SET lock:x dibs:somebody PX " LEASE);
+    assert_int_equal(ask(c->s, "dibs:a", "3", "dibs:1").by_dibs, 1);
 }
 
 /* ---------------------------------------------------------------- the grants */
 
-TEST(a_release_grants_the_head_and_tells_it)
+TEST_IN_SCENE(a_release_grants_the_head_and_tells_it)
 {
-    scene c = set_scene(state);
-    long long before = fence(c.s);
+    long long before = fence(c->s);
 
-    expect_taken(ask(c.s, "dibs:a", "17", "dibs:1"));
-    assert_int_equal(release(c.s, "holder"), 1);
-    expect_owner(c.s, "dibs:a");
-    expect_fresh_lease(c.s);
-    assert_true(fence(c.s) > before);
-    expect_told(c.a, "17", fence(c.s), "dibs:a");
-    assert_false(wait_event_heard_anything(c.b));
-    assert_int_equal(queue_size(c.s, "x"), 1);
-    assert_int_equal(server_integer(c.s, "HEXISTS dibs:queue:{lock:x} dibs:a"), 0);
-    before = fence(c.s);
-    assert_int_equal(release(c.s, "dibs:a"), 1);
-    expect_owner(c.s, "dibs:b");
-    assert_true(fence(c.s) > before);
-    expect_told(c.b, "1", fence(c.s), "dibs:b");
-    assert_int_equal(release(c.s, "dibs:b"), 1);
-    assert_false(server_has(c.s, "lock:x"));
-    queue_assert_gone(c.s, "x");
-    clear_scene(&c);
+    expect_taken(ask(c->s, "dibs:a", "17", "dibs:1"));
+    assert_int_equal(release(c->s, "holder"), 1);
+    expect_owner(c->s, "dibs:a");
+    expect_fresh_lease(c->s);
+    assert_true(fence(c->s) > before);
+    expect_told(c->a, "17", fence(c->s), "dibs:a");
+    assert_false(wait_event_heard_anything(c->b));
+    assert_int_equal(queue_size(c->s, "x"), 1);
+    assert_int_equal(server_integer(c->s, "HEXISTS dibs:queue:{lock:x} dibs:a"), 0);
+    before = fence(c->s);
+    assert_int_equal(release(c->s, "dibs:a"), 1);
+    expect_owner(c->s, "dibs:b");
+    assert_true(fence(c->s) > before);
+    expect_told(c->b, "1", fence(c->s), "dibs:b");
+    assert_int_equal(release(c->s, "dibs:b"), 1);
+    assert_false(server_has(c->s, "lock:x"));
+    queue_assert_gone(c->s, "x");
 }
 
 /* Also where somebody listens by a pattern that matches the channel. A hint reaches whoever listens at another node. */
-TEST(a_waiter_that_does_not_listen_is_passed_over)
+TEST_IN_SCENE(a_waiter_that_does_not_listen_is_passed_over)
 {
-    scene c = set_scene(state);
-    redisContext *elsewhere = wait_event_open(c.s, "dibs:[13]", true);
+    redisContext *elsewhere = wait_event_open(c->s, "dibs:[13]", true);
 
-    wait_event_close(c.a);
-    c.a = wait_event_open(c.s, "dibs:3", false);
-    assert_int_equal(release(c.s, "holder"), 1);
-    expect_owner(c.s, "dibs:b");
-    expect_told(c.b, "1", fence(c.s), "dibs:b");
+    wait_event_close(c->a);
+    c->a = wait_event_open(c->s, "dibs:3", false);
+    assert_int_equal(release(c->s, "holder"), 1);
+    expect_owner(c->s, "dibs:b");
+    expect_told(c->b, "1", fence(c->s), "dibs:b");
     assert_string_equal(wait_event_hear(elsewhere), "1 0 6 dibs:alock:x");
     assert_false(wait_event_heard_anything(elsewhere));
-    assert_int_equal(queue_size(c.s, "x"), 0);
+    assert_int_equal(queue_size(c->s, "x"), 0);
     wait_event_close(elsewhere);
-    clear_scene(&c);
 }
 
 /* Its connection may have broken a moment ago. No release grants it the lock now, so nothing is lost if it stays. */
@@ -292,224 +277,187 @@ static void set_seen(server *s, const char *token, const char *channel, long lon
     server_do(s, "HSET dibs:queue:{lock:x} %d %s", strcmp(token, "dibs:a") == 0 ? 1 : 2, entry);
 }
 
-TEST(a_waiter_silent_for_half_its_lease_is_passed_over)
+TEST_IN_SCENE(a_waiter_silent_for_half_its_lease_is_passed_over)
 {
-    scene c = set_scene(state);
-
-    set_seen(c.s, "dibs:a", "dibs:1", 300001000);
-    set_seen(c.s, "dibs:b", "dibs:2", 300000000 - 1000LL * LIMIT_MS);
-    assert_int_equal(release(c.s, "holder"), 1);
-    expect_owner(c.s, "dibs:b");
-    assert_false(wait_event_heard_anything(c.a));
-    assert_int_equal(queue_size(c.s, "x"), 0);
-    clear_scene(&c);
+    set_seen(c->s, "dibs:a", "dibs:1", 300001000);
+    set_seen(c->s, "dibs:b", "dibs:2", 300000000 - 1000LL * LIMIT_MS);
+    assert_int_equal(release(c->s, "holder"), 1);
+    expect_owner(c->s, "dibs:b");
+    assert_false(wait_event_heard_anything(c->a));
+    assert_int_equal(queue_size(c->s, "x"), 0);
 }
 
-TEST(a_lock_with_only_dead_waiters_is_free)
+TEST_IN_SCENE(a_lock_with_only_dead_waiters_is_free)
 {
-    scene c = set_scene(state);
-
-    set_seen(c.s, "dibs:a", "dibs:1", 300001000);
-    set_seen(c.s, "dibs:b", "dibs:nobody's", 0);
-    assert_int_equal(release(c.s, "holder"), 1);
-    assert_false(server_has(c.s, "lock:x"));
-    queue_assert_gone(c.s, "x");
-    assert_int_equal(ask(c.s, "dibs:c", "1", "").code, 1);
-    clear_scene(&c);
+    set_seen(c->s, "dibs:a", "dibs:1", 300001000);
+    set_seen(c->s, "dibs:b", "dibs:nobody's", 0);
+    assert_int_equal(release(c->s, "holder"), 1);
+    assert_false(server_has(c->s, "lock:x"));
+    queue_assert_gone(c->s, "x");
+    assert_int_equal(ask(c->s, "dibs:c", "1", "").code, 1);
 }
 
 /* Waiters that left the middle of the queue, however many, are passed over. */
-TEST(gaps_in_the_queue_are_passed)
+TEST_IN_SCENE(gaps_in_the_queue_are_passed)
 {
-    scene c = set_scene(state);
     char token[32];
 
     for (int i = 0; i < 250; i++) {
         snprintf(token, sizeof token, "dibs:left%d", i);
-        expect_taken(ask(c.s, token, "1", "dibs:1"));
+        expect_taken(ask(c->s, token, "1", "dibs:1"));
     }
-    expect_taken(ask(c.s, "dibs:c", "1", "dibs:2"));
+    expect_taken(ask(c->s, "dibs:c", "1", "dibs:2"));
     for (int i = 0; i < 250; i++) {
         snprintf(token, sizeof token, "dibs:left%d", i);
-        assert_int_equal(release(c.s, token), -1);
+        assert_int_equal(release(c->s, token), -1);
     }
-    assert_int_equal(queue_size(c.s, "x"), 3);
-    assert_string_equal(queue_at(c.s, "x", 2).token, "dibs:c");
-    assert_int_equal(release(c.s, "holder"), 1);
-    assert_int_equal(release(c.s, "dibs:a"), 1);
-    assert_int_equal(release(c.s, "dibs:b"), 1);
-    expect_owner(c.s, "dibs:c");
-    queue_assert_gone(c.s, "x");
-    clear_scene(&c);
+    assert_int_equal(queue_size(c->s, "x"), 3);
+    assert_string_equal(queue_at(c->s, "x", 2).token, "dibs:c");
+    assert_int_equal(release(c->s, "holder"), 1);
+    assert_int_equal(release(c->s, "dibs:a"), 1);
+    assert_int_equal(release(c->s, "dibs:b"), 1);
+    expect_owner(c->s, "dibs:c");
+    queue_assert_gone(c->s, "x");
 }
 
 /* The key is gone, by its expiry or by an operator: the next ask serves the queue first. */
-TEST(a_newcomer_does_not_pass_the_queue)
+TEST_IN_SCENE(a_newcomer_does_not_pass_the_queue)
 {
-    scene c = set_scene(state);
-
-    server_do(c.s, "DEL lock:x");
-    expect_taken(ask(c.s, "dibs:c", "1", ""));
-    expect_owner(c.s, "dibs:a");
-    expect_told(c.a, "1", fence(c.s), "dibs:a");
-    server_do(c.s, "DEL lock:x");
-    expect_taken(ask(c.s, "dibs:c", "2", "dibs:1"));
-    expect_owner(c.s, "dibs:b");
-    expect_told(c.b, "1", fence(c.s), "dibs:b");
-    assert_string_equal(queue_at(c.s, "x", 0).token, "dibs:c");
-    clear_scene(&c);
+    server_do(c->s, "DEL lock:x");
+    expect_taken(ask(c->s, "dibs:c", "1", ""));
+    expect_owner(c->s, "dibs:a");
+    expect_told(c->a, "1", fence(c->s), "dibs:a");
+    server_do(c->s, "DEL lock:x");
+    expect_taken(ask(c->s, "dibs:c", "2", "dibs:1"));
+    expect_owner(c->s, "dibs:b");
+    expect_told(c->b, "1", fence(c->s), "dibs:b");
+    assert_string_equal(queue_at(c->s, "x", 0).token, "dibs:c");
 }
 
-TEST(the_head_that_asks_is_granted_without_a_push)
+TEST_IN_SCENE(the_head_that_asks_is_granted_without_a_push)
 {
-    scene c = set_scene(state);
     answer a;
 
-    server_do(c.s, "DEL lock:x");
-    a = ask(c.s, "dibs:a", "2", "dibs:1");
+    server_do(c->s, "DEL lock:x");
+    a = ask(c->s, "dibs:a", "2", "dibs:1");
     assert_int_equal(a.code, 1);
-    assert_int_equal(a.number, fence(c.s));
-    expect_owner(c.s, "dibs:a");
-    expect_fresh_lease(c.s);
-    assert_int_equal(queue_size(c.s, "x"), 1);
-    assert_false(wait_event_heard_anything(c.a));
+    assert_int_equal(a.number, fence(c->s));
+    expect_owner(c->s, "dibs:a");
+    expect_fresh_lease(c->s);
+    assert_int_equal(queue_size(c->s, "x"), 1);
+    assert_false(wait_event_heard_anything(c->a));
     /* A waiter returns after a long time: its new ask counts, not the time before. */
-    set_seen(c.s, "dibs:b", "dibs:2", 300001000);
-    server_do(c.s, "DEL lock:x");
-    assert_int_equal(ask(c.s, "dibs:b", "2", "dibs:2").code, 1);
-    expect_owner(c.s, "dibs:b");
-    clear_scene(&c);
+    set_seen(c->s, "dibs:b", "dibs:2", 300001000);
+    server_do(c->s, "DEL lock:x");
+    assert_int_equal(ask(c->s, "dibs:b", "2", "dibs:2").code, 1);
+    expect_owner(c->s, "dibs:b");
 }
 
 /* Releases that find nothing to release: after the lease ended, by another client, or sent twice. */
-TEST(any_release_serves_the_queue_where_the_key_is_gone)
+TEST_IN_SCENE(any_release_serves_the_queue_where_the_key_is_gone)
 {
-    scene c = set_scene(state);
-
-    server_do(c.s, "DEL lock:x");
-    assert_int_equal(release(c.s, "holder"), 0);
-    expect_owner(c.s, "dibs:a");
-    assert_int_equal(release(c.s, "holder"), -1);
-    expect_owner(c.s, "dibs:a");
-    assert_int_equal(release(c.s, "dibs:a"), 1);
-    assert_int_equal(release(c.s, "dibs:a"), -1);
-    expect_owner(c.s, "dibs:b");
-    clear_scene(&c);
+    server_do(c->s, "DEL lock:x");
+    assert_int_equal(release(c->s, "holder"), 0);
+    expect_owner(c->s, "dibs:a");
+    assert_int_equal(release(c->s, "holder"), -1);
+    expect_owner(c->s, "dibs:a");
+    assert_int_equal(release(c->s, "dibs:a"), 1);
+    assert_int_equal(release(c->s, "dibs:a"), -1);
+    expect_owner(c->s, "dibs:b");
 }
 
 /* ------------------------------------------------ repeated asks and releases */
 
-TEST(the_owner_that_asks_has_a_whole_lease)
+TEST_IN_SCENE(the_owner_that_asks_has_a_whole_lease)
 {
-    scene c = set_scene(state);
-    long long before = fence(c.s);
+    long long before = fence(c->s);
 
-    server_do(c.s, "PEXPIRE lock:x 20000");
-    assert_int_equal(ask(c.s, "holder", "2", "").code, 1);
-    expect_fresh_lease(c.s);
-    assert_int_equal(fence(c.s), before);
-    assert_int_equal(queue_size(c.s, "x"), 2);
-    clear_scene(&c);
+    server_do(c->s, "PEXPIRE lock:x 20000");
+    assert_int_equal(ask(c->s, "holder", "2", "").code, 1);
+    expect_fresh_lease(c->s);
+    assert_int_equal(fence(c->s), before);
+    assert_int_equal(queue_size(c->s, "x"), 2);
 }
 
 /* An owner's entry, after an ask or a push that was lost, would be granted once more. */
-TEST(a_grant_takes_its_own_entry_out)
+TEST_IN_SCENE(a_grant_takes_its_own_entry_out)
 {
-    scene c = set_scene(state);
-
-    server_do(c.s, "SET lock:x dibs:b PX " LEASE);
-    assert_int_equal(ask(c.s, "dibs:b", "2", "dibs:2").code, 1);
-    assert_int_equal(queue_size(c.s, "x"), 1);
-    assert_string_equal(queue_at(c.s, "x", 0).token, "dibs:a");
-    clear_scene(&c);
+    server_do(c->s, "SET lock:x dibs:b PX " LEASE);
+    assert_int_equal(ask(c->s, "dibs:b", "2", "dibs:2").code, 1);
+    assert_int_equal(queue_size(c->s, "x"), 1);
+    assert_string_equal(queue_at(c->s, "x", 0).token, "dibs:a");
 }
 
-TEST(a_release_takes_its_own_entry_out)
+TEST_IN_SCENE(a_release_takes_its_own_entry_out)
 {
-    scene c = set_scene(state);
-
-    assert_int_equal(release(c.s, "dibs:a"), -1);
-    expect_owner(c.s, "holder");
-    assert_int_equal(queue_size(c.s, "x"), 1);
-    assert_int_equal(server_integer(c.s, "HEXISTS dibs:queue:{lock:x} dibs:a"), 0);
-    assert_int_equal(release(c.s, "holder"), 1);
-    expect_owner(c.s, "dibs:b");
-    assert_false(wait_event_heard_anything(c.a));
-    clear_scene(&c);
+    assert_int_equal(release(c->s, "dibs:a"), -1);
+    expect_owner(c->s, "holder");
+    assert_int_equal(queue_size(c->s, "x"), 1);
+    assert_int_equal(server_integer(c->s, "HEXISTS dibs:queue:{lock:x} dibs:a"), 0);
+    assert_int_equal(release(c->s, "holder"), 1);
+    expect_owner(c->s, "dibs:b");
+    assert_false(wait_event_heard_anything(c->a));
 }
 
 /* The owner waited at this master of a quorum when the others granted it the lock, and has been restored here since. */
-TEST(a_release_takes_the_entry_of_its_owner_out)
+TEST_IN_SCENE(a_release_takes_the_entry_of_its_owner_out)
 {
-    scene c = set_scene(state);
-
-    server_do(c.s, "SET lock:x dibs:b PX " LEASE);
-    assert_int_equal(release(c.s, "dibs:b"), 1);
-    expect_owner(c.s, "dibs:a");
-    assert_false(wait_event_heard_anything(c.b));
-    queue_assert_gone(c.s, "x");
-    clear_scene(&c);
+    server_do(c->s, "SET lock:x dibs:b PX " LEASE);
+    assert_int_equal(release(c->s, "dibs:b"), 1);
+    expect_owner(c->s, "dibs:a");
+    assert_false(wait_event_heard_anything(c->b));
+    queue_assert_gone(c->s, "x");
 }
 
 /* A snapshot brought back the queue in which the owner, whose lease was restored, once waited. */
-TEST(a_release_does_not_grant_to_its_own_token)
+TEST_IN_SCENE(a_release_does_not_grant_to_its_own_token)
 {
-    scene c = set_scene(state);
-
-    server_do(c.s, "SET lock:x dibs:a PX " LEASE);
-    assert_int_equal(release(c.s, "dibs:a"), 1);
-    expect_owner(c.s, "dibs:b");
-    assert_false(wait_event_heard_anything(c.a));
-    queue_assert_gone(c.s, "x");
-    clear_scene(&c);
+    server_do(c->s, "SET lock:x dibs:a PX " LEASE);
+    assert_int_equal(release(c->s, "dibs:a"), 1);
+    expect_owner(c->s, "dibs:b");
+    assert_false(wait_event_heard_anything(c->a));
+    queue_assert_gone(c->s, "x");
 }
 
-TEST(an_overtaken_ask_does_nothing)
+TEST_IN_SCENE(an_overtaken_ask_does_nothing)
 {
-    scene c = set_scene(state);
-
-    expect_taken(ask(c.s, "dibs:a", "12", "dibs:1"));
-    assert_int_equal(ask(c.s, "dibs:a", "9", "dibs:2").code, -2);
-    assert_int_equal(queue_at(c.s, "x", 0).number, 12);
-    assert_string_equal(queue_at(c.s, "x", 0).channel, "dibs:1");
-    server_do(c.s, "DEL lock:x");
-    assert_int_equal(ask(c.s, "dibs:a", "11", "dibs:1").code, -2);
-    assert_false(server_has(c.s, "lock:x"));
-    assert_int_equal(ask(c.s, "dibs:a", "12", "dibs:1").code, 1);
-    clear_scene(&c);
+    expect_taken(ask(c->s, "dibs:a", "12", "dibs:1"));
+    assert_int_equal(ask(c->s, "dibs:a", "9", "dibs:2").code, -2);
+    assert_int_equal(queue_at(c->s, "x", 0).number, 12);
+    assert_string_equal(queue_at(c->s, "x", 0).channel, "dibs:1");
+    server_do(c->s, "DEL lock:x");
+    assert_int_equal(ask(c->s, "dibs:a", "11", "dibs:1").code, -2);
+    assert_false(server_has(c->s, "lock:x"));
+    assert_int_equal(ask(c->s, "dibs:a", "12", "dibs:1").code, 1);
 }
 
-TEST(a_late_ask_does_not_enter_the_queue)
+TEST_IN_SCENE(a_late_ask_does_not_enter_the_queue)
 {
-    scene c = set_scene(state);
     char past[32];
 
-    snprintf(past, sizeof past, "%lld", queue_now(c.s) - 1);
-    assert_int_equal(ask_late(c.s, "dibs:c", "1", "dibs:1", past).code, -1);
-    assert_int_equal(queue_size(c.s, "x"), 2);
-    server_do(c.s, "DEL lock:x");
-    assert_int_equal(ask_late(c.s, "dibs:c", "2", "dibs:1", past).code, -1);
-    assert_false(server_has(c.s, "lock:x"));
-    assert_false(wait_event_heard_anything(c.a));
-    clear_scene(&c);
+    snprintf(past, sizeof past, "%lld", queue_now(c->s) - 1);
+    assert_int_equal(ask_late(c->s, "dibs:c", "1", "dibs:1", past).code, -1);
+    assert_int_equal(queue_size(c->s, "x"), 2);
+    server_do(c->s, "DEL lock:x");
+    assert_int_equal(ask_late(c->s, "dibs:c", "2", "dibs:1", past).code, -1);
+    assert_false(server_has(c->s, "lock:x"));
+    assert_false(wait_event_heard_anything(c->a));
 }
 
-TEST(a_release_with_an_ask_queues_behind_the_waiters)
+TEST_IN_SCENE(a_release_with_an_ask_queues_behind_the_waiters)
 {
-    scene c = set_scene(state);
     long long released;
 
     for (int i = 0; i < 2; i++) { /* and safe to send again */
-        expect_taken(requeue(c.s, "holder", "dibs:next", "1", "dibs:1", &released));
+        expect_taken(requeue(c->s, "holder", "dibs:next", "1", "dibs:1", &released));
         assert_int_equal(released, i == 0 ? 1 : -1);
-        expect_owner(c.s, "dibs:a");
-        assert_int_equal(queue_size(c.s, "x"), 2);
-        assert_string_equal(queue_at(c.s, "x", 0).token, "dibs:b");
-        assert_string_equal(queue_at(c.s, "x", 1).token, "dibs:next");
+        expect_owner(c->s, "dibs:a");
+        assert_int_equal(queue_size(c->s, "x"), 2);
+        assert_string_equal(queue_at(c->s, "x", 0).token, "dibs:b");
+        assert_string_equal(queue_at(c->s, "x", 1).token, "dibs:next");
     }
-    expect_told(c.a, "1", fence(c.s), "dibs:a");
-    assert_false(wait_event_heard_anything(c.a));
-    clear_scene(&c);
+    expect_told(c->a, "1", fence(c->s), "dibs:a");
+    assert_false(wait_event_heard_anything(c->a));
 }
 
 TEST_ON(a_release_with_an_ask_gets_a_lock_without_waiters, fixture *f)
@@ -569,23 +517,21 @@ TEST_ON(a_forced_unlock_of_all_ends_no_sharer_that_came_again, fixture *f)
 }
 
 /* Plain commands did not take K for the token, which waits by now, and whose answer was lost (rule 70). */
-TEST(a_waiter_that_is_released_and_asks_keeps_its_place)
+TEST_IN_SCENE(a_waiter_that_is_released_and_asks_keeps_its_place)
 {
-    scene c = set_scene(state);
     long long released;
 
-    expect_taken(requeue(c.s, "dibs:a", "dibs:a", "2", "dibs:1", &released));
+    expect_taken(requeue(c->s, "dibs:a", "dibs:a", "2", "dibs:1", &released));
     assert_int_equal(released, -1);
-    expect_owner(c.s, "holder");
-    assert_int_equal(queue_size(c.s, "x"), 2);
-    assert_string_equal(queue_at(c.s, "x", 0).token, "dibs:a");
-    assert_int_equal(queue_at(c.s, "x", 0).number, 2);
-    assert_string_equal(queue_at(c.s, "x", 1).token, "dibs:b");
-    assert_int_equal(release(c.s, "holder"), 1);
-    expect_owner(c.s, "dibs:a");
-    assert_int_equal(release(c.s, "dibs:a"), 1);
-    expect_owner(c.s, "dibs:b");
-    clear_scene(&c);
+    expect_owner(c->s, "holder");
+    assert_int_equal(queue_size(c->s, "x"), 2);
+    assert_string_equal(queue_at(c->s, "x", 0).token, "dibs:a");
+    assert_int_equal(queue_at(c->s, "x", 0).number, 2);
+    assert_string_equal(queue_at(c->s, "x", 1).token, "dibs:b");
+    assert_int_equal(release(c->s, "holder"), 1);
+    expect_owner(c->s, "dibs:a");
+    assert_int_equal(release(c->s, "dibs:a"), 1);
+    expect_owner(c->s, "dibs:b");
 }
 
 /* Plain commands took K for the token, which another came to share before F was read (rule 70). */
@@ -607,28 +553,26 @@ TEST_ON(a_sharer_that_is_released_and_asks_has_a_new_fence, fixture *f)
 
 /* ----------------------------------------------------------- a forced unlock */
 
-TEST(a_forced_unlock_grants_the_head)
+TEST_IN_SCENE(a_forced_unlock_grants_the_head)
 {
-    scene c = set_scene(state);
-    long long before = fence(c.s);
+    long long before = fence(c->s);
 
-    assert_int_equal(force(c.s, "dibs:another"), 0);
-    assert_int_equal(force(c.s, "dibs:a"), 0);
-    expect_owner(c.s, "holder");
-    assert_int_equal(fence(c.s), before);
-    assert_int_equal(queue_size(c.s, "x"), 2);
-    assert_int_equal(force(c.s, "holder"), 1);
-    expect_owner(c.s, "dibs:a");
-    assert_true(fence(c.s) > before);
-    expect_told(c.a, "1", fence(c.s), "dibs:a");
-    assert_int_equal(force(c.s, NULL), 1);
-    expect_owner(c.s, "dibs:b");
-    before = fence(c.s);
-    assert_int_equal(force(c.s, NULL), 1);
-    assert_false(server_has(c.s, "lock:x"));
-    assert_true(fence(c.s) > before);
-    assert_int_equal(force(c.s, NULL), 1);
-    clear_scene(&c);
+    assert_int_equal(force(c->s, "dibs:another"), 0);
+    assert_int_equal(force(c->s, "dibs:a"), 0);
+    expect_owner(c->s, "holder");
+    assert_int_equal(fence(c->s), before);
+    assert_int_equal(queue_size(c->s, "x"), 2);
+    assert_int_equal(force(c->s, "holder"), 1);
+    expect_owner(c->s, "dibs:a");
+    assert_true(fence(c->s) > before);
+    expect_told(c->a, "1", fence(c->s), "dibs:a");
+    assert_int_equal(force(c->s, NULL), 1);
+    expect_owner(c->s, "dibs:b");
+    before = fence(c->s);
+    assert_int_equal(force(c->s, NULL), 1);
+    assert_false(server_has(c->s, "lock:x"));
+    assert_true(fence(c->s) > before);
+    assert_int_equal(force(c->s, NULL), 1);
 }
 
 TESTS(fixture_setup, fixture_teardown)

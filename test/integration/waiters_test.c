@@ -18,24 +18,21 @@ static size_t waiters_of(dibs_runtime *rt, const char *name, dibs_waiter *out, s
     return count;
 }
 
-TEST(waiters_are_listed_in_queue_order)
+TEST_IN_SCENE(waiters_are_listed_in_queue_order)
 {
-    fixture *f = *state;
-    scene c = set_scene(state);
     dibs_waiter out[ROOM];
 
-    fixture_open(f, LONG_LEASE_MS);
-    expect_taken(ask(c.s, "dibs:c", "1", "dibs:2"));
-    assert_int_equal(waiters_of(f->rt, "x", out, ROOM), 3);
+    fixture_open(c->f, LONG_LEASE_MS);
+    expect_taken(ask(c->s, "dibs:c", "1", "dibs:2"));
+    assert_int_equal(waiters_of(c->f->rt, "x", out, ROOM), 3);
     assert_string_equal(out[0].token, "dibs:a");
     assert_string_equal(out[2].token, "dibs:c");
     assert_in_range(out[0].asked_ms, 0, LIMIT_MS);
-    assert_int_equal(waiters_of(f->rt, "x", out, 2), 2);
-    assert_int_equal(release(c.s, "dibs:b"), -1); /* leaves a gap */
-    assert_int_equal(waiters_of(f->rt, "x", out, ROOM), 2);
+    assert_int_equal(waiters_of(c->f->rt, "x", out, 2), 2);
+    assert_int_equal(release(c->s, "dibs:b"), -1); /* leaves a gap */
+    assert_int_equal(waiters_of(c->f->rt, "x", out, ROOM), 2);
     assert_string_equal(out[1].token, "dibs:c");
-    assert_int_equal(waiters_of(f->rt, "nobody waits", out, ROOM), 0);
-    clear_scene(&c);
+    assert_int_equal(waiters_of(c->f->rt, "nobody waits", out, ROOM), 0);
 }
 
 /* The token of a client with such a label can't control a terminal. */
@@ -131,20 +128,16 @@ TEST_WITH(of_a_quorum_the_longest_queue_is_listed, masters_setup_3, masters_tear
 }
 
 /* Its fence stays: the next one has to be larger. */
-TEST(a_lock_that_somebody_waits_for_is_not_forgotten)
+TEST_IN_SCENE(a_lock_that_somebody_waits_for_is_not_forgotten)
 {
-    fixture *f = *state;
-    scene c = set_scene(state);
-
-    fixture_open(f, LONG_LEASE_MS);
-    server_do(f->server, "DEL lock:x");
-    assert_status(DIBS_BUSY, dibs_forget(f->rt, "x"));
-    assert_int_equal(server_integer(f->server, "EXISTS dibs:fence:{lock:x}"), 1);
-    server_do(f->server, "DEL dibs:queue:{lock:x}");
-    assert_status(DIBS_OK, dibs_forget(f->rt, "x"));
-    assert_int_equal(server_integer(f->server, "EXISTS dibs:fence:{lock:x}"), 0);
-    assert_status(DIBS_INVALID, dibs_forget(f->rt, ""));
-    clear_scene(&c);
+    fixture_open(c->f, LONG_LEASE_MS);
+    server_do(c->s, "DEL lock:x");
+    assert_status(DIBS_BUSY, dibs_forget(c->f->rt, "x"));
+    assert_int_equal(server_integer(c->s, "EXISTS dibs:fence:{lock:x}"), 1);
+    server_do(c->s, "DEL dibs:queue:{lock:x}");
+    assert_status(DIBS_OK, dibs_forget(c->f->rt, "x"));
+    assert_int_equal(server_integer(c->s, "EXISTS dibs:fence:{lock:x}"), 0);
+    assert_status(DIBS_INVALID, dibs_forget(c->f->rt, ""));
 }
 
 TEST_ON(query_waiters_refuses_wrong_arguments, fixture *f)
