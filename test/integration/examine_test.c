@@ -457,12 +457,11 @@ TEST_ON(what_a_finding_advises_gives_the_right_to_any_prefix, fixture *f)
 
     set_account(f->server, "+@all ~dibs:* &*");
     snprintf(url, sizeof url, "unix://locks:pw@%s", f->server->socket_path);
-    dibs_runtime *rt = open_url(url, &config);
+    dibs_runtime *rt = test_runtime(open_url(url, &config));
     server_do(f->server, findings_expect(findings_of(rt), "rights", BAD, "may not use")->remedy);
     expect(rt, "rights", OK, "may use all");
     assert_status(DIBS_OK, dibs_trylock(rt, "a"));
     assert_status(DIBS_OK, dibs_unlock(rt, "a"));
-    dibs_close(rt);
 }
 
 /* A key_prefix and the path of a socket may have any bytes: what a finding shows of them can't drive a terminal. */

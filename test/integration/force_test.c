@@ -188,7 +188,6 @@ TEST_ON(a_forced_unlock_of_all_ends_a_sharer_without_a_fence, fixture *f)
     assert_false(server_has(f->server, "lock:x"));
     assert_status(DIBS_LOST, actor_unlock(other, f->rt, "x"));
     assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
-    actor_end(other);
 }
 
 /* Characters of the token that would be escaped elsewhere stay as they are. */

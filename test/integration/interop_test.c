@@ -263,7 +263,7 @@ TEST_ON(a_force_unlocked_holder_learns_by_its_renewal, fixture *f)
 /* A foreign client put a hash in the place of the lock. The holder has lost it, and a waiter can leave. */
 TEST_ON(a_lock_that_was_replaced_by_a_hash_is_lost, fixture *f)
 {
-    dibs_runtime *far = open_runtime(f->server, LONG_LEASE_MS);
+    dibs_runtime *far = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     actor *waiter = actor_start();
 
     fixture_open(f, LONG_LEASE_MS);
@@ -276,8 +276,6 @@ TEST_ON(a_lock_that_was_replaced_by_a_hash_is_lost, fixture *f)
     assert_true(actor_result(waiter) != DIBS_OK);
     await_that(!server_has(f->server, "dibs:queue:{lock:x}"));
     server_do(f->server, "DEL lock:x");
-    actor_end(waiter);
-    dibs_close(far);
 }
 
 TESTS(fixture_setup, fixture_teardown)

@@ -242,7 +242,7 @@ TEST_ON(a_script_that_no_command_brings_is_not_sent_without_end, fixture *f)
     snprintf(url, sizeof url, "unix://u:pw@%s", f->server->socket_path);
     server_do(f->server, "ACL SETUSER u reset on >pw ~* &* +@all -eval");
     dibs_config config = {.lease_ms = 300};
-    dibs_runtime *rt = open_url(url, &config);
+    dibs_runtime *rt = test_runtime(open_url(url, &config));
     await_scheduler(rt); /* its connection has loaded the scripts, too */
     assert_status(DIBS_OK, dibs_lock(rt, "x"));
     assert_status(DIBS_OK, dibs_lock(rt, "y"));
@@ -263,7 +263,6 @@ TEST_ON(a_script_that_no_command_brings_is_not_sent_without_end, fixture *f)
     pause_until(start + 1000);
     uint64_t sent = stats_of(rt).store_commands - before;
     assert_that(sent < 200 + (uint64_t)(now_ms() - start - 1000) / 5, "%llu commands", (unsigned long long)sent);
-    dibs_close(rt);
 }
 
 TEST_ON(killed_connections_are_made_again, fixture *f)

@@ -234,7 +234,6 @@ TEST_ON(a_waiter_leaves_a_lost_lock_to_the_sharer_with_the_longest_lease, fixtur
     assert_that(now_ms() >= from + LONG_MS - SHORT_MS, "the waiter has the lock after %lld ms",
                 (long long)(now_ms() - from));
     assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "x"));
-    actor_end(waiter);
 }
 
 /* The server kept the last fence, and lost who shared the lock. */

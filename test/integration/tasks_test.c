@@ -15,36 +15,39 @@ struct place {
     bool has_order; /* DIBS_FAIR */
 };
 
-static dibs_runtime *open_at(const struct place *p)
+/* What each case begins with: two runtimes, and a queue and a task of the first. */
+static const struct place *place;
+static dibs_runtime *rt, *other;
+static dibs_queue *q;
+static dibs_task *task;
+
+static dibs_runtime *open_one(void)
 {
-    const dibs_config config = {.urls = p->urls,
-                                .url_count = p->url_count,
+    const dibs_config config = {.urls = place->urls,
+                                .url_count = place->url_count,
                                 .lease_ms = LONG_LEASE_MS,
                                 .connect_timeout_ms = 10000,
                                 .command_timeout_ms = 10000};
-    dibs_runtime *rt = NULL;
+    dibs_runtime *opened = NULL;
 
-    assert_status(DIBS_OK, dibs_open(&rt, &config));
-    return rt;
+    assert_status(DIBS_OK, dibs_open(&opened, &config));
+    return opened;
 }
 
 /* Asks of another process from just before may still be on their way to a quorum's masters, and split the votes. */
-static int64_t patience_of(const struct place *p)
+static int64_t patience(void)
 {
-    return p->url_count > 1 ? LIMIT_MS : 0;
+    return place->url_count > 1 ? LIMIT_MS : 0;
 }
 
 /* --------------------------------------------------------------------------- cases */
 
-static void locks_and_unlocks(const struct place *p)
+static void locks_and_unlocks(void)
 {
-    dibs_runtime *rt = open_at(p), *other = open_at(p);
-    dibs_queue *q = queue_new();
-    dibs_task *task = task_of_runtime(rt);
     uint64_t last = 0;
 
     for (int i = 0; i < 20; i++) {
-        begin_lock(task, "a", patience_of(p), NULL, q);
+        begin_lock(task, "a", patience(), NULL, q);
         dibs_completion c = expect_done(q, DIBS_DONE_LOCK, DIBS_OK, task);
         assert_true(c.fence > last);
         last = c.fence;
@@ -59,20 +62,15 @@ static void locks_and_unlocks(const struct place *p)
     assert_status(DIBS_OK, dibs_unlock(other, "a"));
     await_nobody(rt, "a");
     expect_none(q);
-    dibs_task_free(task);
-    dibs_queue_free(q);
-    dibs_close(other);
-    dibs_close(rt);
 }
 
 /* A thread in a task acts for that task, not for itself, nor for the task around it. */
-static void a_thread_acts_for_the_innermost_task(const struct place *p)
+static void a_thread_acts_for_the_innermost_task(void)
 {
-    dibs_runtime *rt = open_at(p);
-    dibs_task *outer = task_of_runtime(rt), *inner = task_of_runtime(rt);
+    dibs_task *inner = task_of_runtime(rt);
 
     assert_status(DIBS_OK, dibs_lock(rt, "own"));
-    assert_status(DIBS_OK, dibs_task_enter(outer));
+    assert_status(DIBS_OK, dibs_task_enter(task));
     assert_status(DIBS_NOT_HELD, dibs_check(rt, "own"));
     assert_status(DIBS_NOT_HELD, dibs_unlock(rt, "own"));
     assert_status(DIBS_BUSY, dibs_trylock(rt, "own"));
@@ -82,24 +80,22 @@ static void a_thread_acts_for_the_innermost_task(const struct place *p)
     assert_status(DIBS_OK, dibs_task_enter(inner));
     assert_status(DIBS_BUSY, dibs_trylock(rt, "a"));
     assert_status(DIBS_OK, dibs_lock(rt, "b"));
-    assert_status(DIBS_INVALID, dibs_task_leave(outer));
+    assert_status(DIBS_INVALID, dibs_task_leave(task));
     assert_status(DIBS_OK, dibs_task_leave(inner));
     dibs_hold hold = hold_of(rt, "a");
     assert_int_equal(hold.count, 2);
     assert_status(DIBS_OK, dibs_unlock_all(rt));
-    assert_status(DIBS_OK, dibs_task_leave(outer));
+    assert_status(DIBS_OK, dibs_task_leave(task));
     assert_status(DIBS_OK, dibs_check(rt, "own"));
     assert_status(DIBS_OK, task_check(inner, rt, "b"));
     dibs_task_free(inner);
     assert_status(DIBS_OK, dibs_timedlock(rt, "b", LIMIT_MS));
     assert_status(DIBS_OK, dibs_unlock_all(rt));
     await_nobody(rt, "a");
-    dibs_task_free(outer);
-    dibs_close(rt);
 }
 
 /* The completion is there when the begin returns. */
-static dibs_completion done_at_once(dibs_queue *q, dibs_done_kind kind, dibs_status status)
+static dibs_completion done_at_once(dibs_done_kind kind, dibs_status status)
 {
     dibs_completion c;
 
@@ -110,146 +106,124 @@ static dibs_completion done_at_once(dibs_queue *q, dibs_done_kind kind, dibs_sta
     return c;
 }
 
-static void a_call_that_needs_no_store_completes_at_once(const struct place *p)
+static void a_call_that_needs_no_store_completes_at_once(void)
 {
     static const dibs_lock_options no_reentry = {.flags = DIBS_NO_REENTRY};
-    dibs_runtime *rt = open_at(p);
-    dibs_queue *q = queue_new();
-    dibs_task *task = task_of_runtime(rt);
 
     begin_lock(task, "a", FOREVER, NULL, q);
     uint64_t fence = expect_done(q, DIBS_DONE_LOCK, DIBS_OK, task).fence;
     begin_lock(task, "a", FOREVER, NULL, q);
-    assert_int_equal(done_at_once(q, DIBS_DONE_LOCK, DIBS_OK).fence, fence);
+    assert_int_equal(done_at_once(DIBS_DONE_LOCK, DIBS_OK).fence, fence);
     begin_lock(task, "a", FOREVER, &no_reentry, q);
-    done_at_once(q, DIBS_DONE_LOCK, DIBS_BUSY);
+    done_at_once(DIBS_DONE_LOCK, DIBS_BUSY);
     dibs_task_cancel(task);
     begin_lock(task, "a", FOREVER, NULL, q);
-    done_at_once(q, DIBS_DONE_LOCK, DIBS_OK);
+    done_at_once(DIBS_DONE_LOCK, DIBS_OK);
     begin_lock(task, "b", 0, NULL, q);
-    assert_int_equal(done_at_once(q, DIBS_DONE_LOCK, DIBS_CANCELLED).fence, 0);
+    assert_int_equal(done_at_once(DIBS_DONE_LOCK, DIBS_CANCELLED).fence, 0);
     for (int i = 0; i < 2; i++) {
         begin_unlock(task, "a", q);
-        assert_int_equal(done_at_once(q, DIBS_DONE_UNLOCK, DIBS_OK).fence, fence);
+        assert_int_equal(done_at_once(DIBS_DONE_UNLOCK, DIBS_OK).fence, fence);
     }
     begin_unlock(task, "a", q);
     assert_int_equal(expect_done(q, DIBS_DONE_UNLOCK, DIBS_OK, task).fence, fence);
     begin_unlock(task, "a", q);
-    assert_int_equal(done_at_once(q, DIBS_DONE_UNLOCK, DIBS_NOT_HELD).fence, 0);
+    assert_int_equal(done_at_once(DIBS_DONE_UNLOCK, DIBS_NOT_HELD).fence, 0);
     await_nobody(rt, "a");
-    dibs_task_free(task);
-    dibs_queue_free(q);
-    dibs_close(rt);
 }
 
-static void waits_for_another_process(const struct place *p)
+static void waits_for_another_process(void)
 {
-    dibs_runtime *rt = open_at(p), *other = open_at(p);
-    dibs_queue *q = queue_new();
-    dibs_task *task = task_of_runtime(rt);
+    dibs_task *waits = task_of_runtime(rt);
 
     assert_status(DIBS_OK, dibs_lock(other, "a"));
-    begin_lock(task, "a", FOREVER, NULL, q);
+    begin_lock(waits, "a", FOREVER, NULL, q);
     await_waiters(other, "a", 1);
     expect_none(q);
     assert_status(DIBS_OK, dibs_unlock(other, "a"));
-    expect_done(q, DIBS_DONE_LOCK, DIBS_OK, task);
-    dibs_task_free(task); /* gives it up */
+    expect_done(q, DIBS_DONE_LOCK, DIBS_OK, waits);
+    dibs_task_free(waits); /* gives it up */
     lock_and_release(other, "a", LIMIT_MS);
     await_nobody(other, "a");
-    dibs_queue_free(q);
-    dibs_close(other);
-    dibs_close(rt);
 }
 
 /* Begun and blocking, in its turn and fairly. */
-static void cancels_leave_nothing(const struct place *p)
+static void cancels_leave_nothing(void)
 {
     static const dibs_lock_options fair = {.flags = DIBS_FAIR};
-    dibs_runtime *rt = open_at(p), *other = open_at(p);
-    dibs_queue *q = queue_new();
     actor *a = actor_start();
 
     assert_status(DIBS_OK, dibs_lock(other, "a"));
     for (int i = 0; i < 4; i++) {
-        const dibs_lock_options *options = i % 2 && p->has_order ? &fair : NULL;
-        dibs_task *task = task_of_runtime(rt);
+        const dibs_lock_options *options = i % 2 && place->has_order ? &fair : NULL;
+        dibs_task *waits = task_of_runtime(rt);
         if (i < 2)
-            begin_lock(task, "a", FOREVER, options, q);
+            begin_lock(waits, "a", FOREVER, options, q);
         else
-            actor_begin_task_lock(a, rt, task, "a", FOREVER, options);
+            actor_begin_task_lock(a, rt, waits, "a", FOREVER, options);
         await_waiters(other, "a", 1);
-        dibs_task_cancel(task);
+        dibs_task_cancel(waits);
         if (i < 2)
-            expect_done(q, DIBS_DONE_LOCK, DIBS_CANCELLED, task);
+            expect_done(q, DIBS_DONE_LOCK, DIBS_CANCELLED, waits);
         else
             assert_status(DIBS_CANCELLED, actor_task_result(a));
         await_waiters(other, "a", 0);
-        dibs_task_free(task);
+        dibs_task_free(waits);
     }
     assert_status(DIBS_OK, dibs_unlock(other, "a"));
     await_nobody(rt, "a");
     expect_none(q);
     actor_end(a);
-    dibs_queue_free(q);
-    dibs_close(other);
-    dibs_close(rt);
 }
 
 /* Cancelled, or freed, while the lock comes: either the completion says that it came, or it goes to the next. */
-static void a_cancel_strands_no_lock(const struct place *p)
+static void a_cancel_strands_no_lock(void)
 {
     enum { ROUNDS = 40 };
-    dibs_runtime *rt = open_at(p), *other = open_at(p);
-    dibs_queue *q = queue_new();
 
     for (int i = 0; i < ROUNDS; i++) {
-        dibs_task *task = task_of_runtime(rt);
+        dibs_task *waits = task_of_runtime(rt);
         assert_status(DIBS_OK, dibs_timedlock(other, "a", LIMIT_MS));
-        begin_lock(task, "a", FOREVER, NULL, q);
+        begin_lock(waits, "a", FOREVER, NULL, q);
         if (i % 4 == 0)
             await_waiters(other, "a", 1);
         assert_status(DIBS_OK, dibs_unlock(other, "a"));
         for (volatile int spin = 0; spin < i * 5000; spin++)
             continue;
         if (i % 2)
-            dibs_task_cancel(task);
+            dibs_task_cancel(waits);
         else
-            dibs_task_free(task);
+            dibs_task_free(waits);
         dibs_completion c = next_done(q);
         assert_int_equal(c.kind, DIBS_DONE_LOCK);
         assert_true(c.status == DIBS_OK || c.status == DIBS_CANCELLED);
         if (i % 2 && c.status == DIBS_OK)
-            assert_status(DIBS_OK, task_unlock(task, "a", q));
+            assert_status(DIBS_OK, task_unlock(waits, "a", q));
         if (i % 2)
-            dibs_task_free(task);
+            dibs_task_free(waits);
     }
     expect_none(q);
     await_nobody(other, "a");
-    dibs_queue_free(q);
-    dibs_close(other);
-    dibs_close(rt);
 }
 
-static void fair_acquires_are_granted_in_order(const struct place *p)
+static void fair_acquires_are_granted_in_order(void)
 {
     enum { TASKS = 40 };
     static const dibs_lock_options fair = {.flags = DIBS_FAIR};
-    dibs_runtime *rt = open_at(p), *other = open_at(p);
-    dibs_queue *q = queue_new(), *unlocks = queue_new(); /* an unlock may be told after the grant that it brings */
+    dibs_queue *unlocks = queue_new(); /* an unlock may be told after the grant that it brings */
     dibs_task *tasks[TASKS];
 
     assert_status(DIBS_OK, dibs_lock(other, "a"));
     for (int i = 0; i < TASKS; i++) {
         tasks[i] = task_of_runtime(rt);
-        if (p->has_order)
+        if (place->has_order)
             begin_lock(tasks[i], "a", FOREVER, &fair, q);
         else
             assert_status(DIBS_INVALID, dibs_lock_begin(tasks[i], "a", FOREVER, &fair, q, NULL));
     }
     assert_status(DIBS_OK, dibs_unlock(other, "a"));
     for (int i = 0; i < TASKS; i++) {
-        if (p->has_order) {
+        if (place->has_order) {
             expect_done(q, DIBS_DONE_LOCK, DIBS_OK, tasks[i]);
             assert_status(DIBS_OK, task_unlock(tasks[i], "a", unlocks));
         }
@@ -257,18 +231,13 @@ static void fair_acquires_are_granted_in_order(const struct place *p)
     }
     expect_none(q);
     await_nobody(other, "a");
-    dibs_queue_free(q);
     dibs_queue_free(unlocks);
-    dibs_close(other);
-    dibs_close(rt);
 }
 
 /* A loss by force: told once, and not after the unlock has begun. */
-static void a_forced_unlock_is_a_loss(const struct place *p)
+static void a_forced_unlock_is_a_loss(void)
 {
     static const dibs_lock_options soon_renewed = {.lease_ms = 3000};
-    dibs_runtime *rt = open_at(p);
-    dibs_queue *q = queue_new();
     dibs_task *told = task_of_runtime(rt), *quiet = task_of_runtime(rt);
 
     assert_status(DIBS_OK, task_lock_with(told, "a", 0, &soon_renewed, q));
@@ -283,18 +252,15 @@ static void a_forced_unlock_is_a_loss(const struct place *p)
     expect_none(q);
     dibs_task_free(told);
     dibs_task_free(quiet);
-    dibs_close(rt);
+    close_runtime(&rt);
     expect_none(q);
-    dibs_queue_free(q);
 }
 
 /* Many tasks on a few names, all driven by this thread, which unlocks where nothing else comes. */
-static void many_tasks_take_turns(const struct place *p)
+static void many_tasks_take_turns(void)
 {
     enum { TASKS = 100, NAMES = 5 };
     static const char *const names[NAMES] = {"m0", "m1", "m2", "m3", "m4"};
-    dibs_runtime *rt = open_at(p);
-    dibs_queue *q = queue_new();
     dibs_task *tasks[TASKS], *inside[NAMES] = {NULL};
     dibs_completion c;
     int ended = 0, held = 0;
@@ -317,10 +283,10 @@ static void many_tasks_take_turns(const struct place *p)
             int i = 0;
             while (!inside[i])
                 i++;
-            dibs_task *task = inside[i];
+            dibs_task *ends = inside[i];
             inside[i] = NULL;
             held--;
-            assert_status(DIBS_OK, dibs_unlock_begin(task, names[i], q, NULL));
+            assert_status(DIBS_OK, dibs_unlock_begin(ends, names[i], q, NULL));
         }
     }
     expect_none(q);
@@ -328,15 +294,11 @@ static void many_tasks_take_turns(const struct place *p)
         dibs_task_free(tasks[i]);
     for (int i = 0; i < NAMES; i++)
         await_nobody(rt, names[i]);
-    dibs_queue_free(q);
-    dibs_close(rt);
 }
 
-static void close_completes_all(const struct place *p)
+static void close_completes_all(void)
 {
     enum { TASKS = 20 };
-    dibs_runtime *rt = open_at(p), *other = open_at(p);
-    dibs_queue *q = queue_new();
     dibs_task *tasks[TASKS], *unlocks = task_of_runtime(rt), *holds = task_of_runtime(rt);
     dibs_completion c[TASKS + 2];
 
@@ -348,7 +310,7 @@ static void close_completes_all(const struct place *p)
         begin_lock(tasks[i], "a", FOREVER, NULL, q);
     }
     begin_unlock(unlocks, "b", q);
-    dibs_close(rt);
+    close_runtime(&rt);
     assert_int_equal(dibs_queue_take(q, c, TASKS + 2, 0), TASKS + 1);
     for (int i = 0; i <= TASKS; i++)
         assert_int_equal(c[i].status, c[i].kind == DIBS_DONE_LOCK ? DIBS_CLOSED : DIBS_OK);
@@ -361,44 +323,37 @@ static void close_completes_all(const struct place *p)
     await_nobody(other, "a");
     await_nobody(other, "b");
     await_nobody(other, "c");
-    dibs_queue_free(q);
-    dibs_close(other);
 }
 
 /* ------------------------------------------------------------------------- bad uses */
 
-static void a_busy_task_takes_no_other_call(const struct place *p)
+static void a_busy_task_takes_no_other_call(void)
 {
-    dibs_runtime *rt = open_at(p);
-    dibs_queue *q = queue_new();
-    dibs_task *task = task_of_runtime(rt);
+    dibs_task *busy = task_of_runtime(rt);
 
     assert_status(DIBS_OK, dibs_lock(rt, "a"));
-    assert_status(DIBS_OK, dibs_task_enter(task));
-    assert_status(DIBS_BUSY, dibs_task_enter(task));
-    assert_status(DIBS_BUSY, dibs_lock_begin(task, "b", 0, NULL, q, NULL));
-    assert_status(DIBS_BUSY, dibs_unlock_begin(task, "b", q, NULL));
-    assert_status(DIBS_OK, dibs_task_leave(task));
-    assert_status(DIBS_INVALID, dibs_task_leave(task));
-    begin_lock(task, "a", FOREVER, NULL, q);
-    assert_status(DIBS_BUSY, dibs_task_enter(task));
-    assert_status(DIBS_INVALID, dibs_task_leave(task));
-    assert_status(DIBS_BUSY, dibs_lock_begin(task, "b", 0, NULL, q, NULL));
-    assert_status(DIBS_BUSY, dibs_unlock_begin(task, "a", q, NULL));
-    dibs_task_free(task);
-    expect_done(q, DIBS_DONE_LOCK, DIBS_CANCELLED, task);
+    assert_status(DIBS_OK, dibs_task_enter(busy));
+    assert_status(DIBS_BUSY, dibs_task_enter(busy));
+    assert_status(DIBS_BUSY, dibs_lock_begin(busy, "b", 0, NULL, q, NULL));
+    assert_status(DIBS_BUSY, dibs_unlock_begin(busy, "b", q, NULL));
+    assert_status(DIBS_OK, dibs_task_leave(busy));
+    assert_status(DIBS_INVALID, dibs_task_leave(busy));
+    begin_lock(busy, "a", FOREVER, NULL, q);
+    assert_status(DIBS_BUSY, dibs_task_enter(busy));
+    assert_status(DIBS_INVALID, dibs_task_leave(busy));
+    assert_status(DIBS_BUSY, dibs_lock_begin(busy, "b", 0, NULL, q, NULL));
+    assert_status(DIBS_BUSY, dibs_unlock_begin(busy, "a", q, NULL));
+    dibs_task_free(busy);
+    expect_done(q, DIBS_DONE_LOCK, DIBS_CANCELLED, busy);
     expect_none(q);
     assert_status(DIBS_OK, dibs_unlock(rt, "a"));
     await_nobody(rt, "a");
-    dibs_queue_free(q);
-    dibs_close(rt);
 }
 
 /* What was begun goes on, an acquire and an unlock. */
-static void a_queue_is_freed_with_calls_under_way(const struct place *p)
+static void a_queue_is_freed_with_calls_under_way(void)
 {
-    dibs_runtime *rt = open_at(p);
-    dibs_queue *gone = queue_new(), *q = queue_new();
+    dibs_queue *gone = queue_new();
     dibs_task *waits = task_of_runtime(rt), *unlocks = task_of_runtime(rt);
 
     assert_status(DIBS_OK, dibs_lock(rt, "a"));
@@ -417,15 +372,11 @@ static void a_queue_is_freed_with_calls_under_way(const struct place *p)
     assert_status(DIBS_OK, task_lock(waits, "b", LIMIT_MS, q)); /* the task is whole */
     dibs_task_free(waits);
     dibs_task_free(unlocks);
-    dibs_queue_free(q);
-    dibs_close(rt);
 }
 
-static void calls_after_close(const struct place *p)
+static void calls_after_close(void)
 {
-    dibs_runtime *rt = open_at(p);
-    dibs_queue *q = queue_new();
-    dibs_task *task = task_of_runtime(rt), *idle = task_of_runtime(rt), *none = task;
+    dibs_task *idle = task_of_runtime(rt), *none = task;
 
     assert_status(DIBS_OK, task_lock(task, "a", 0, q));
     assert_status(DIBS_OK, task_lock(task, "a", 0, q));
@@ -439,21 +390,18 @@ static void calls_after_close(const struct place *p)
     assert_status(DIBS_CLOSED, dibs_trylock(rt, "b"));
     assert_status(DIBS_OK, dibs_task_leave(task));
     begin_unlock(task, "a", q);
-    done_at_once(q, DIBS_DONE_UNLOCK, DIBS_LOST);
+    done_at_once(DIBS_DONE_UNLOCK, DIBS_LOST);
     begin_unlock(task, "a", q);
-    done_at_once(q, DIBS_DONE_UNLOCK, DIBS_NOT_HELD);
+    done_at_once(DIBS_DONE_UNLOCK, DIBS_NOT_HELD);
     dibs_task_cancel(idle);
     dibs_task_free(idle);
-    dibs_task_free(task);
     expect_none(q);
-    dibs_queue_free(q);
+    rt = NULL; /* it is closed */
 }
 
-static void null_everywhere(const struct place *p)
+static void null_everywhere(void)
 {
-    dibs_runtime *rt = open_at(p);
-    dibs_queue *q = queue_new();
-    dibs_task *task = task_of_runtime(rt), *none = task;
+    dibs_task *none = task;
     dibs_completion c;
 
     assert_status(DIBS_INVALID, dibs_task_new(NULL, &none));
@@ -478,12 +426,9 @@ static void null_everywhere(const struct place *p)
     expect_none(q);
     assert_status(DIBS_OK, dibs_lock_begin(task, "a", 0, NULL, q, NULL)); /* as arg, NULL is fine */
     assert_null(next_done(q).arg);
-    dibs_task_free(task);
-    dibs_queue_free(q);
-    dibs_close(rt);
 }
 
-typedef void tasks_case(const struct place *p);
+typedef void tasks_case(void);
 
 static const struct {
     const char *name;
@@ -514,7 +459,16 @@ static void run_cases(const struct place *p)
 {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         print_message("# %s\n", cases[i].name);
-        cases[i].run(p);
+        place = p;
+        rt = open_one();
+        other = open_one();
+        q = queue_new();
+        task = task_of_runtime(rt);
+        cases[i].run();
+        dibs_task_free(task);
+        dibs_queue_free(q);
+        dibs_close(other);
+        dibs_close(rt);
     }
 }
 

@@ -290,7 +290,7 @@ TEST_WITH(a_cancelled_try_is_not_counted_as_busy, stage_setup, stage_teardown, s
 
     s->clock.clock.now = now_and_cancel;
     s->url = "mem:tasks";
-    dibs_runtime *holder = stage_open_another(s, LEASE);
+    dibs_runtime *holder = test_runtime(stage_open_another(s, LEASE));
     stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(holder, "a"));
     for (int looks = 0; !was_busy; looks++) {
@@ -307,7 +307,6 @@ TEST_WITH(a_cancelled_try_is_not_counted_as_busy, stage_setup, stage_teardown, s
         assert_int_equal(stats_of(s->rt).cancelled - before.cancelled, !was_busy);
         dibs_task_free(task);
     }
-    dibs_close(holder);
 }
 
 /* A waiter of this process behind a cancelled one still gets the lock. */

@@ -297,7 +297,6 @@ TEST_WITH(an_old_outage_does_not_answer_a_single_try, stage_setup, stage_teardow
     expect(&first, DIBS_BUSY);
     assert_status(DIBS_OK, dibs_unlock(second, "a"));
     actor_gets(fair, s->rt, "a");
-    actor_end(fair);
 }
 
 /* The lock was released in this process, and the next asker has not been answered yet. */
