@@ -4,6 +4,7 @@
 #include "support/process.h"
 #include "support/restart.h"
 #include "support/script_server.h"
+#include "support/tasks.h"
 #include "support/tracking.h"
 
 #define LEASE_OF_AN_HOUR_MS 3600000 /* far beyond any limit of these tests */
@@ -118,14 +119,12 @@ TEST_ON(a_call_for_several_names_leaves_one_to_its_owner, fixture *f)
 {
     static const char *const names[] = {"x", "y"};
     process *holder = agent_start(f->server->url, LEASE_OF_AN_HOUR_MS);
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
-    dibs_runtime *rt = open_url(script_server_url(net), &(dibs_config){.lease_ms = LEASE_OF_AN_HOUR_MS});
+    script_server *net = fixture_between(f);
+    dibs_runtime *rt = test_runtime(open_url(script_server_url(net), &(dibs_config){.lease_ms = LEASE_OF_AN_HOUR_MS}));
+    dibs_queue *queue = test_queue(queue_new());
+    dibs_task *task = test_task(task_of_runtime(rt));
     dibs_completion completion;
-    dibs_queue *queue;
-    dibs_task *task;
 
-    assert_status(DIBS_OK, dibs_queue_new(&queue));
-    assert_status(DIBS_OK, dibs_task_new(rt, &task));
     assert_status(DIBS_OK, agent_lock(holder, "x", 0));
     script_server_add(net, (script_rule){.match = ASK_OR_RELEASE_OF_X, .nth = 2, .action = SCRIPT_STALL_REQUEST});
     assert_status(DIBS_OK, dibs_lock_names_begin(task, names, 2, DIBS_WAIT_FOREVER, NULL, queue, NULL));
@@ -141,10 +140,6 @@ TEST_ON(a_call_for_several_names_leaves_one_to_its_owner, fixture *f)
     assert_status(DIBS_OK, agent_unlock(holder, "x"));
     assert_int_equal(dibs_queue_take(queue, &completion, 1, LIMIT_MS), 1);
     assert_status(DIBS_OK, completion.status);
-    dibs_task_free(task);
-    dibs_queue_free(queue);
-    dibs_close(rt);
-    script_server_stop(net);
 }
 
 TESTS(fixture_setup, fixture_teardown)

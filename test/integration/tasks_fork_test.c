@@ -70,9 +70,9 @@ static void still_inside(dibs_runtime *rt)
 TEST_ON(a_task_that_the_forking_thread_entered_stays_entered, fixture *f)
 {
     open_for_children(f);
-    queue = queue_new();
-    task = task_of_runtime(f->rt);
-    second = task_of_runtime(f->rt);
+    queue = test_queue(queue_new());
+    task = test_task(task_of_runtime(f->rt));
+    second = test_task(task_of_runtime(f->rt));
     assert_status(DIBS_OK, dibs_lock(f->rt, "own"));
     assert_status(DIBS_OK, dibs_task_enter(task));
     assert_status(DIBS_OK, dibs_lock(f->rt, "a"));
@@ -84,9 +84,6 @@ TEST_ON(a_task_that_the_forking_thread_entered_stays_entered, fixture *f)
     assert_status(DIBS_OK, dibs_check(f->rt, "a"));
     assert_status(DIBS_OK, dibs_task_leave(task));
     assert_status(DIBS_OK, dibs_check(f->rt, "own"));
-    dibs_task_free(task);
-    dibs_task_free(second);
-    dibs_queue_free(queue);
 }
 
 static void it_is_free(dibs_runtime *rt)
@@ -112,8 +109,8 @@ TEST_ON(a_task_that_another_thread_entered_is_free_in_the_child, fixture *f)
     actor *a = actor_start();
 
     open_for_children(f);
-    queue = queue_new();
-    task = task_of_runtime(f->rt);
+    queue = test_queue(queue_new());
+    task = test_task(task_of_runtime(f->rt));
     assert_status(DIBS_OK, actor_enter(a, task));
     assert_status(DIBS_OK, actor_lock(a, f->rt, "a", 0));
     run_child(it_is_free, f->rt);
@@ -127,9 +124,6 @@ TEST_ON(a_task_that_another_thread_entered_is_free_in_the_child, fixture *f)
     run_child(it_is_freed_at_once, f->rt);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "b"));
     assert_status(DIBS_OK, actor_result(a));
-    actor_end(a);
-    dibs_task_free(task);
-    dibs_queue_free(queue);
 }
 
 /* ------------------------------------------------------------------ begun calls */
@@ -218,8 +212,8 @@ TEST_ON(the_queue_of_a_child_is_its_own, fixture *f)
     dibs_completion c;
 
     open_for_children(f);
-    queue = queue_new();
-    task = task_of_runtime(f->rt);
+    queue = test_queue(queue_new());
+    task = test_task(task_of_runtime(f->rt));
     assert_true(dibs_queue_fd(queue) >= 0);
     begin_unlock(task, "a", queue);
     run_child(has_a_descriptor_of_its_own, f->rt);
@@ -233,9 +227,6 @@ TEST_ON(the_queue_of_a_child_is_its_own, fixture *f)
     begin_unlock(task, "a", queue);
     actor_finish(a);
     assert_ptr_equal(c.task, task);
-    actor_end(a);
-    dibs_task_free(task);
-    dibs_queue_free(queue);
 }
 
 /* -------------------------------------------------------------------- exit */

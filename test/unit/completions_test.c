@@ -245,7 +245,7 @@ TEST(a_grant_after_a_cancel_is_given_back)
     dibs_runtime *other = test_runtime(stage_open_another(s, LEASE));
 
     for (int is_fair = 0; is_fair < 2; is_fair++) {
-        dibs_task *next = task_of_runtime(s->rt);
+        dibs_task *next = test_task(task_of_runtime(s->rt));
         faults_block_acquires(&s->faults);
         begin_lock(next, "a", FOREVER, is_fair ? &fair : NULL, q);
         faults_await_blocked(&s->faults);
@@ -259,7 +259,6 @@ TEST(a_grant_after_a_cancel_is_given_back)
         expect_none(q);
         assert_status(DIBS_OK, task_lock(task, "a", FOREVER, q)); /* nor is the name blocked in this process */
         assert_status(DIBS_OK, task_unlock(task, "a", q));
-        dibs_task_free(next);
     }
     assert_int_equal(stats_of(s->rt).holds, 0);
 }
@@ -277,7 +276,7 @@ TEST_WITH(a_lock_that_is_handed_over_while_it_is_cancelled_is_not_stranded, stag
     s = unopened;
     s->settings.handoff_ms = 10;
     stage_open(s, LEASE);
-    q = queue_new();
+    q = test_queue(queue_new());
     actor *holder = actor_start();
     for (int i = 0; i < ROUNDS; i++) {
         task = task_of_runtime(s->rt);
@@ -300,8 +299,6 @@ TEST_WITH(a_lock_that_is_handed_over_while_it_is_cancelled_is_not_stranded, stag
     print_message("# %u of %d were granted\n", granted, ROUNDS);
     lock_and_release(s->rt, "a", FOREVER);
     assert_int_equal(stats_of(s->rt).holds, 0);
-    actor_end(holder);
-    dibs_queue_free(q);
 }
 
 TEST(releases_are_never_cancelled)
@@ -423,8 +420,8 @@ TEST(a_loss_is_told_once_with_the_queue_and_arg_of_the_acquire)
 /* Nested unlocks do not end the hold; the last one may block, and may find the loss itself. */
 TEST(no_loss_is_told_once_the_last_unlock_has_begun)
 {
-    dibs_task *begun = with_a_fixed_lock("a"), *blocking = with_a_fixed_lock("b"), *nested = with_a_fixed_lock("c"),
-              *all = with_a_fixed_lock("d");
+    dibs_task *begun = test_task(with_a_fixed_lock("a")), *blocking = test_task(with_a_fixed_lock("b")),
+              *nested = test_task(with_a_fixed_lock("c")), *all = test_task(with_a_fixed_lock("d"));
     assert_status(DIBS_OK, task_lock(nested, "c", 0, q));
     assert_status(DIBS_OK, task_unlock(nested, "c", q));
     faults_release(&s->faults, DIBS_NOT_HELD, FOR_EVER); /* the unlock finds the key gone */
@@ -439,10 +436,6 @@ TEST(no_loss_is_told_once_the_last_unlock_has_begun)
     dibs_completion c = expect_done(q, DIBS_DONE_LOST, DIBS_LOST, nested);
     assert_string_equal(c.name, "c");
     expect_none(q);
-    dibs_task_free(begun);
-    dibs_task_free(blocking);
-    dibs_task_free(nested);
-    dibs_task_free(all);
 }
 
 TEST(no_loss_is_told_of_what_was_locked_by_a_thread_or_is_given_up_by_free)
@@ -714,7 +707,7 @@ TEST(completions_of_a_task_come_in_order)
     intptr_t last[TASKS] = {0}, begun[TASKS] = {0};
 
     for (int t = 0; t < TASKS; t++)
-        tasks[t] = task_of_runtime(s->rt);
+        tasks[t] = test_task(task_of_runtime(s->rt));
     for (int left = TASKS * CALLS; left > 0;) {
         for (int t = 0; t < TASKS; t++) {
             dibs_status status = DIBS_OK;
@@ -735,8 +728,6 @@ TEST(completions_of_a_task_come_in_order)
             left--;
         }
     }
-    for (int t = 0; t < TASKS; t++)
-        dibs_task_free(tasks[t]);
     assert_int_equal(stats_of(s->rt).begun, TASKS * CALLS);
 }
 
@@ -789,7 +780,7 @@ TEST(fair_acquires_reach_the_store_in_order)
     dibs_runtime *other = test_runtime(stage_open_another(s, LEASE));
     assert_status(DIBS_OK, dibs_lock(other, "a"));
     for (int i = 0; i < TASKS; i++) {
-        tasks[i] = task_of_runtime(s->rt);
+        tasks[i] = test_task(task_of_runtime(s->rt));
         begin_lock(tasks[i], "a", FOREVER, &fair, q);
     }
     dibs_owner owner = {.waiters = 0};
@@ -799,7 +790,6 @@ TEST(fair_acquires_reach_the_store_in_order)
     for (int i = 0; i < TASKS; i++) {
         expect_done(q, DIBS_DONE_LOCK, DIBS_OK, tasks[i]);
         assert_status(DIBS_OK, task_unlock(tasks[i], "a", q));
-        dibs_task_free(tasks[i]);
     }
 }
 
@@ -895,7 +885,7 @@ TEST(cancel_and_shutdown_reach_fair_calls_that_have_not_asked)
     send_none();
     dibs_queue *firsts = test_queue(queue_new());
     for (int i = 0; i < TASKS; i++) {
-        tasks[i] = task_of_runtime(s->rt);
+        tasks[i] = test_task(task_of_runtime(s->rt));
         begin_lock(tasks[i], "a", FOREVER, &fair, i == 0 ? firsts : q);
     }
     faults_await_blocked(&s->faults);
@@ -906,8 +896,6 @@ TEST(cancel_and_shutdown_reach_fair_calls_that_have_not_asked)
         assert_status(DIBS_CLOSED, next_done(q).status);
     faults_unblock_acquires(&s->faults);
     next_done(firsts);
-    for (int i = 0; i < TASKS; i++)
-        dibs_task_free(tasks[i]);
 }
 
 TEST(one_queue_serves_several_runtimes_and_outlives_them)
@@ -939,13 +927,13 @@ TEST(begun_calls_complete_before_close_returns)
     dibs_task *tasks[WAITING];
     dibs_completion c[WAITING + 4];
 
-    dibs_runtime *other = stage_open_another(s, LEASE);
-    dibs_task *holder = task_of_runtime(s->rt), *unlocking = task_of_runtime(s->rt);
+    dibs_runtime *other = test_runtime(stage_open_another(s, LEASE));
+    dibs_task *holder = test_task(task_of_runtime(s->rt)), *unlocking = test_task(task_of_runtime(s->rt));
     assert_status(DIBS_OK, dibs_lock(other, "a"));
     assert_status(DIBS_OK, task_lock(holder, "b", 0, q));
     assert_status(DIBS_OK, task_lock(unlocking, "c", 0, q));
     for (int i = 0; i < WAITING; i++) {
-        tasks[i] = task_of_runtime(s->rt);
+        tasks[i] = test_task(task_of_runtime(s->rt));
         begin_lock(tasks[i], i % 2 ? "a" : "b", FOREVER, i % 3 == 0 ? &fair : NULL, q);
     }
     begin_unlock(unlocking, "c", q);
@@ -961,11 +949,6 @@ TEST(begun_calls_complete_before_close_returns)
     expect_none(q); /* no loss is told of what dibs_close releases */
     assert_status(DIBS_OK, dibs_timedlock(other, "b", LIMIT_MS));
     await_that(owner_of(other, "a").waiters == 0);
-    for (int i = 0; i < WAITING; i++)
-        dibs_task_free(tasks[i]);
-    dibs_task_free(holder);
-    dibs_task_free(unlocking);
-    dibs_close(other);
     s->rt = NULL;
 }
 
@@ -1003,21 +986,19 @@ static void begin_in_callback(const dibs_event *event, void *arg)
 
 TEST_WITH(on_event_may_begin_calls, stage_setup, stage_teardown, stage *unopened)
 {
-    struct reaction r = {.queue = queue_new()};
+    struct reaction r = {.queue = test_queue(queue_new())};
 
     s = unopened;
     atomic_init(&r.status, -1);
     s->settings.on_event = begin_in_callback;
     s->settings.on_event_arg = &r;
     stage_open(s, LEASE);
-    r.task = task_of_runtime(s->rt);
+    r.task = test_task(task_of_runtime(s->rt));
     assert_status(DIBS_NOT_HELD, dibs_unlock(s->rt, "a"));
     expect_done(r.queue, DIBS_DONE_LOCK, DIBS_OK, r.task);
     await_that(atomic_load(&r.status) >= 0); /* the completion may come before the begin has returned */
     assert_int_equal(atomic_load(&r.status), DIBS_OK);
     assert_status(DIBS_OK, task_unlock(r.task, "a", r.queue));
-    dibs_task_free(r.task);
-    dibs_queue_free(r.queue);
 }
 
 TESTS(setup, teardown)

@@ -3,6 +3,7 @@
 #include "support/events.h"
 #include "support/fixture.h"
 #include "support/stage.h"
+#include "support/tasks.h"
 
 #define FOREVER DIBS_WAIT_FOREVER
 #define COUNT(names) (sizeof(names) / sizeof((names)[0]))
@@ -107,6 +108,13 @@ static void run_unlock(void *arg)
     call->status = dibs_unlock_names(call->rt, call->names, call->count);
 }
 
+static dibs_status done_by(actor *a, actor_function *run, struct call *call)
+{
+    actor_begin(a, run, call);
+    actor_finish(a);
+    return call->status;
+}
+
 /* ------------------------------------------------------------------- threads */
 
 TEST_ON(each_of_several_names_is_held_by_itself, struct pair *p)
@@ -205,9 +213,7 @@ TEST_ON(a_waiting_call_holds_only_the_names_before, struct pair *p)
     assert_int_equal(call.status, DIBS_OK);
     for (size_t i = 0; i < COUNT(names); i++)
         assert_status(DIBS_BUSY, dibs_trylock(p->other, names[i]));
-    actor_begin(a, run_unlock, &call);
-    actor_finish(a);
-    assert_int_equal(call.status, DIBS_OK);
+    assert_status(DIBS_OK, done_by(a, run_unlock, &call));
 }
 
 TEST_ON(names_already_held_are_entered_again, struct pair *p)
@@ -439,16 +445,10 @@ TEST_ON(close_ends_holds_of_several_names, struct pair *p)
     struct call call = {.rt = p->rt, .names = names, .count = COUNT(names)};
     actor *a = actor_start();
 
-    actor_begin(a, run_lock, &call);
-    actor_finish(a);
-    assert_int_equal(call.status, DIBS_OK);
+    assert_status(DIBS_OK, done_by(a, run_lock, &call));
     dibs_close(p->rt);
-    actor_begin(a, run_unlock, &call);
-    actor_finish(a);
-    assert_int_equal(call.status, DIBS_LOST);
-    actor_begin(a, run_unlock, &call);
-    actor_finish(a);
-    assert_int_equal(call.status, DIBS_NOT_HELD);
+    assert_status(DIBS_LOST, done_by(a, run_unlock, &call));
+    assert_status(DIBS_NOT_HELD, done_by(a, run_unlock, &call));
     actor_end(a);
     expect_free(p->other, "a");
 }
@@ -482,9 +482,7 @@ TEST_ON(threads_locking_several_names_exclude_each_other, struct pair *p)
     actor *a = actor_start();
 
     assert_status(DIBS_OK, dibs_lock(p->rt, "b"));
-    actor_begin(a, run_lock, &call);
-    actor_finish(a);
-    assert_int_equal(call.status, DIBS_BUSY);
+    assert_status(DIBS_BUSY, done_by(a, run_lock, &call));
     call.wait_ms = FOREVER;
     actor_begin(a, run_lock, &call);
     await_taken(p->other, "a");
@@ -502,9 +500,8 @@ TEST_ON(threads_locking_several_names_exclude_each_other, struct pair *p)
 TEST_ON(an_entered_task_holds_several_names, struct pair *p)
 {
     static const char *const names[] = {"a", "b", "c"};
-    dibs_task *task;
+    dibs_task *task = task_of_runtime(p->rt);
 
-    assert_status(DIBS_OK, dibs_task_new(p->rt, &task));
     assert_status(DIBS_OK, dibs_task_enter(task));
     assert_status(DIBS_OK, dibs_lock(p->rt, "b"));
     assert_status(DIBS_OK, dibs_lock_names(p->rt, names, COUNT(names), 0, NULL));
@@ -527,7 +524,7 @@ TEST_ON(a_cancel_ends_a_call_for_several_names, struct pair *p)
     struct call call = {.rt = p->rt, .names = names, .count = COUNT(names), .wait_ms = FOREVER};
     actor *a = actor_start();
 
-    assert_status(DIBS_OK, dibs_task_new(p->rt, &call.task));
+    call.task = task_of_runtime(p->rt);
     assert_status(DIBS_OK, dibs_lock(p->other, "b"));
     actor_begin(a, run_lock, &call);
     await_waiter(p->other, "b");
@@ -538,9 +535,7 @@ TEST_ON(a_cancel_ends_a_call_for_several_names, struct pair *p)
     await_free(p->other, "a");
     await_waiters(p->other, "b", 0);
     call.wait_ms = 0;
-    actor_begin(a, run_lock, &call);
-    actor_finish(a);
-    assert_int_equal(call.status, DIBS_CANCELLED);
+    assert_status(DIBS_CANCELLED, done_by(a, run_lock, &call));
     assert_int_equal(stats_of(p->rt).cancelled, 2);
     actor_end(a);
     dibs_task_free(call.task);
@@ -551,9 +546,8 @@ TEST_ON(a_cancel_ends_a_call_for_several_names, struct pair *p)
 TEST_ON(a_cancelled_task_may_re_enter_several_names, struct pair *p)
 {
     static const char *const names[] = {"b", "a"}, *const more[] = {"a", "c"};
-    dibs_task *task;
+    dibs_task *task = task_of_runtime(p->rt);
 
-    assert_status(DIBS_OK, dibs_task_new(p->rt, &task));
     assert_status(DIBS_OK, dibs_task_enter(task));
     assert_status(DIBS_OK, dibs_lock_names(p->rt, names, COUNT(names), 0, NULL));
     dibs_task_cancel(task);
@@ -575,7 +569,7 @@ TEST_ON(a_task_waits_for_several_names, struct pair *p)
     struct call call = {.rt = p->rt, .names = names, .count = COUNT(names), .wait_ms = FOREVER};
     actor *a = actor_start();
 
-    assert_status(DIBS_OK, dibs_task_new(p->rt, &call.task));
+    call.task = test_task(task_of_runtime(p->rt));
     assert_status(DIBS_OK, dibs_lock(p->other, "b"));
     assert_status(DIBS_OK, dibs_lock(p->other, "d"));
     actor_begin(a, run_lock, &call);
@@ -589,14 +583,9 @@ TEST_ON(a_task_waits_for_several_names, struct pair *p)
     assert_int_equal(call.status, DIBS_OK);
     call.wait_ms = 20;
     struct call second = {.rt = p->other, .names = names, .count = COUNT(names), .wait_ms = 20};
-    assert_status(DIBS_OK, dibs_task_new(p->other, &second.task));
-    actor_begin(a, run_lock, &second);
-    actor_finish(a);
-    assert_int_equal(second.status, DIBS_TIMEOUT);
+    second.task = test_task(task_of_runtime(p->other));
+    assert_status(DIBS_TIMEOUT, done_by(a, run_lock, &second));
     assert_that(strstr(second.detail, "\"a\""), "%s", second.detail);
-    actor_end(a);
-    dibs_task_free(second.task);
-    dibs_task_free(call.task);
 }
 
 TESTS(setup, teardown)

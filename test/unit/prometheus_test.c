@@ -3,6 +3,7 @@
 
 #include <locale.h>
 
+#include "support/tasks.h"
 #include "unit/handover_setup.h"
 
 /* The metrics as text; freed by the next call. */
@@ -308,13 +309,11 @@ TEST_ON(metrics_refuse_bad_arguments_and_a_closing_runtime, stage *s)
 /* An acquire of a cancelled task is complete when its begin returns. */
 TEST_ON(begun_calls_are_counted_in_metrics, stage *s)
 {
-    dibs_queue *queue;
-    dibs_task *task;
+    dibs_queue *queue = test_queue(queue_new());
     dibs_completion done;
 
     stage_open(s, LEASE);
-    assert_status(DIBS_OK, dibs_queue_new(&queue));
-    assert_status(DIBS_OK, dibs_task_new(s->rt, &task));
+    dibs_task *task = test_task(task_of_runtime(s->rt));
     expect_line(s->rt, "dibs_begun_total 0");
     dibs_task_cancel(task);
     assert_status(DIBS_OK, dibs_lock_begin(task, "a", FOREVER, NULL, queue, NULL));
@@ -327,8 +326,6 @@ TEST_ON(begun_calls_are_counted_in_metrics, stage *s)
     assert_int_equal(dibs_queue_take(queue, &done, 1, 0), 1);
     expect_line(s->rt, "dibs_untaken 0");
     expect_line(s->rt, "# TYPE dibs_untaken gauge");
-    dibs_task_free(task);
-    dibs_queue_free(queue);
 }
 
 TESTS(setup, stage_teardown)

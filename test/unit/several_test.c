@@ -3,6 +3,7 @@
 
 #include "support/fixture.h"
 #include "support/stage.h"
+#include "support/tasks.h"
 
 enum { NAMES = 64 };
 
@@ -118,13 +119,11 @@ static bool has_waiter(const char *name)
 TEST_ON(wasted_asks_stay_in_proportion, stage *s)
 {
     dibs_completion done;
-    dibs_queue *queue;
-    dibs_task *task;
+    dibs_queue *queue = test_queue(queue_new());
+    dibs_task *task = test_task(task_of_runtime(s->rt));
 
     for (int i = 0; i < NAMES; i += 2)
         assert_status(DIBS_OK, dibs_lock(other, names[i]));
-    assert_status(DIBS_OK, dibs_task_new(s->rt, &task));
-    assert_status(DIBS_OK, dibs_queue_new(&queue));
     assert_status(DIBS_OK, dibs_lock_names_begin(task, names, NAMES, DIBS_WAIT_FOREVER, NULL, queue, NULL));
     for (int i = 0; i < NAMES; i += 2) {
         await_that(has_waiter(texts[i]));
@@ -133,8 +132,6 @@ TEST_ON(wasted_asks_stay_in_proportion, stage *s)
     assert_int_equal(dibs_queue_take(queue, &done, 1, LIMIT_MS), 1);
     assert_int_equal(done.status, DIBS_OK);
     assert_in_range(spy.asks, NAMES, 12 * NAMES); /* without a bound there would be some 25 * NAMES asks */
-    dibs_task_free(task);
-    dibs_queue_free(queue);
 }
 
 static void expect_nothing_held(stage *s)

@@ -132,7 +132,7 @@ TEST_ON(tasks_are_left_in_the_opposite_order, stage *s)
     dibs_task *tasks[DEPTH];
 
     for (int i = 0; i < DEPTH; i++) {
-        tasks[i] = task_of_runtime(s->rt);
+        tasks[i] = test_task(task_of_runtime(s->rt));
         assert_status(DIBS_OK, dibs_task_enter(tasks[i]));
         assert_status(DIBS_OK, dibs_lock(s->rt, (char[]){(char)('a' + i), '\0'}));
     }
@@ -143,8 +143,6 @@ TEST_ON(tasks_are_left_in_the_opposite_order, stage *s)
         assert_status(DIBS_OK, dibs_check(s->rt, (char[]){(char)('a' + i), '\0'}));
         assert_status(DIBS_OK, dibs_task_leave(tasks[i]));
     }
-    for (int i = 0; i < DEPTH; i++)
-        dibs_task_free(tasks[i]);
 }
 
 TEST_ON(a_thread_that_ends_leaves_its_tasks_whose_holds_stay, stage *s)
@@ -176,7 +174,7 @@ TEST_ON(entering_works_after_shutdown_and_close_so_that_a_loss_can_be_read, stag
     dibs_task *none = (dibs_task *)s;
     dibs_hold hold;
 
-    dibs_task *task = task_of_runtime(s->rt);
+    dibs_task *task = test_task(task_of_runtime(s->rt));
     assert_status(DIBS_OK, dibs_task_enter(task));
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
@@ -201,7 +199,6 @@ TEST_ON(entering_works_after_shutdown_and_close_so_that_a_loss_can_be_read, stag
     assert_status(DIBS_CLOSED, dibs_lock(s->rt, "a"));
     dibs_task_cancel(task);
     assert_status(DIBS_OK, dibs_task_leave(task));
-    dibs_task_free(task);
     s->rt = NULL;
 }
 
