@@ -1,5 +1,4 @@
 /* dibs_examine on one server: each verdict of each subject. */
-#include <ctype.h>
 #include <unistd.h>
 
 #include "support/document.h"
@@ -358,30 +357,6 @@ TEST_ON(examine_notices_a_proxy_that_swallows_changes, fixture *f)
 
 /* --------------------------------------------------------------- rights, commands */
 
-/* "CLIENT ID" as +client|id; a pattern, which stands in backticks, as it is. */
-static void right_of(const document_row *row, char out[64])
-{
-    if (row->cells[0][0] == '`') {
-        snprintf(out, 64, "%.*s", (int)strlen(row->cells[0]) - 2, row->cells[0] + 1);
-        return;
-    }
-    snprintf(out, 64, "+%.60s", row->cells[0]);
-    for (char *c = out; *c; c++)
-        *c = (char)(*c == ' ' ? '|' : tolower((unsigned char)*c));
-}
-
-/* All of the rule but one word. */
-static void rule_without(const char *rule, const char *without, char out[RULE_SIZE])
-{
-    char copy[RULE_SIZE];
-    size_t used = 0;
-
-    snprintf(copy, sizeof copy, "%s", rule);
-    for (const char *word = strtok(copy, " "); word; word = strtok(NULL, " "))
-        if (strcmp(word, without) != 0)
-            used += (size_t)snprintf(out + used, RULE_SIZE - used, " %s", word);
-}
-
 static void set_account(server *s, const char *rule)
 {
     char command[RULE_SIZE + 100];
@@ -422,8 +397,8 @@ TEST_ON(examine_reports_each_missing_right, fixture *f)
 
     document_block("doc/ACCOUNTS.md", "One server", "ACL SETUSER locks on >PASSWORD", rule, sizeof rule);
     for (size_t i = 0; i < count; i++) {
-        right_of(&rows[i], right);
-        rule_without(rule, right, less);
+        document_right(&rows[i], right);
+        document_rule_without(rule, right, less, sizeof less);
         set_account(f->server, less);
         good = is_told(f->server, right, !*rows[i].cells[1]) && good;
     }

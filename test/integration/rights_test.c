@@ -2,8 +2,6 @@
  * doc/ACCOUNTS.md: its rules are enough, and each right is needed: if it alone is missing, the effect is the one in its
  * row, and the server has refused it.
  */
-#include <ctype.h>
-
 #include "support/ability.h"
 #include "support/document.h"
 #include "support/fixture.h"
@@ -12,38 +10,6 @@
 #define SETUSER "ACL SETUSER locks on >PASSWORD"
 
 enum { ROWS_MOST = 60, RULE_SIZE = 2000 };
-
-/* "CLIENT ID" as +client|id; a pattern, which stands in backticks, as it is. */
-static void right_of(const document_row *row, char out[64])
-{
-    size_t length = strlen(row->cells[0]);
-
-    if (row->cells[0][0] == '`') {
-        snprintf(out, 64, "%.*s", (int)length - 2, row->cells[0] + 1);
-        return;
-    }
-    snprintf(out, 64, "+%.60s", row->cells[0]);
-    for (char *c = out; *c; c++)
-        *c = *c == ' ' ? '|' : (char)tolower((unsigned char)*c);
-}
-
-/* All of the rule but one word; without NULL: all. False: that word is not in the rule. */
-static bool rule_without(const char *rule, const char *without, char out[RULE_SIZE])
-{
-    char copy[RULE_SIZE];
-    size_t used = 0;
-    bool found = false;
-
-    snprintf(copy, sizeof copy, "%s", rule);
-    out[0] = '\0';
-    for (const char *word = strtok(copy, " "); word; word = strtok(NULL, " ")) {
-        bool is_it = without && strcmp(word, without) == 0;
-        if (!is_it)
-            used += (size_t)snprintf(out + used, RULE_SIZE - used, " %s", word);
-        found = found || is_it;
-    }
-    return found;
-}
 
 /* A server with the account "locks" of that rule, which outlives its restarts. */
 static server *start_with(const char *rule, const char *more, char url[200])
@@ -92,8 +58,8 @@ static bool row_is_right(const document_row *row, const char *rule)
     char right[64], less[RULE_SIZE], url[200];
     bool good = true;
 
-    right_of(row, right);
-    if (!rule_without(rule, right, less)) {
+    document_right(row, right);
+    if (!document_rule_without(rule, right, less, sizeof less)) {
         print_error("%s is not in the rule\n", right);
         return false;
     }
@@ -135,7 +101,7 @@ TEST(the_documented_rule_is_enough_for_one_server)
 
     document_block(FILE_NAME, "One server", SETUSER, rule, sizeof rule);
     expect_all(rule);
-    assert_true(rule_without(rule, "+eval", less));
+    assert_true(document_rule_without(rule, "+eval", less, sizeof less));
     strcat(less, " +script|load");
     expect_all(less);
 }
@@ -152,8 +118,8 @@ TEST(each_right_of_one_server_is_needed)
     for (size_t i = 0; i < count; i++) {
         char less[RULE_SIZE];
         good = row_is_right(&rows[i], rule) && good;
-        right_of(&rows[i], right);
-        rule_without(rest, right, less);
+        document_right(&rows[i], right);
+        document_rule_without(rest, right, less, sizeof less);
         snprintf(rest, sizeof rest, "%s", less);
     }
     assert_string_equal(rest, " -@all"); /* the rule has no right without a row */

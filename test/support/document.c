@@ -80,3 +80,33 @@ void document_block(const char *file, const char *heading, const char *start, ch
     fclose(document);
     assert_that(used > 0, "%s: no %s below %s", file, start, heading);
 }
+
+void document_right(const document_row *row, char out[64])
+{
+    const char *cell = row->cells[0];
+
+    if (cell[0] == '`') {
+        snprintf(out, 64, "%.*s", (int)strlen(cell) - 2, cell + 1);
+        return;
+    }
+    snprintf(out, 64, "+%.60s", cell);
+    for (char *c = out; *c; c++)
+        *c = *c == ' ' ? '|' : (char)tolower((unsigned char)*c);
+}
+
+bool document_rule_without(const char *rule, const char *without, char *out, size_t size)
+{
+    size_t length = strlen(without), used = 0;
+    bool found = false;
+
+    out[0] = '\0';
+    for (const char *word = rule + strspn(rule, " "); *word; word += strspn(word, " ")) {
+        size_t its = strcspn(word, " ");
+        if (its == length && strncmp(word, without, length) == 0)
+            found = true;
+        else
+            used += (size_t)snprintf(out + used, size - used, " %.*s", (int)its, word);
+        word += its;
+    }
+    return found;
+}

@@ -2,6 +2,7 @@
 #ifndef DIBS_TEST_DOCUMENT_H
 #define DIBS_TEST_DOCUMENT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum { DOCUMENT_CELLS = 12 };
@@ -22,5 +23,12 @@ size_t document_table(const char *file, const char *heading, document_row *rows,
  * run of blanks and line ends one blank. A \ at a line's end is none of it.
  */
 void document_block(const char *file, const char *heading, const char *start, char *out, size_t size);
+
+/* The right that a row of a table is about: "CLIENT ID" as +client|id; a pattern, which stands in backticks, as it is.
+ */
+void document_right(const document_row *row, char out[64]);
+
+/* All of a rule for an account but one word. False: that word is not in the rule. */
+bool document_rule_without(const char *rule, const char *without, char *out, size_t size);
 
 #endif
