@@ -70,11 +70,6 @@ static bool make_folder(struct private_redis *redis)
     return true;
 }
 
-bool private_redis_start(struct private_redis *redis)
-{
-    return private_redis_start_with(redis, "");
-}
-
 bool private_redis_start_with(struct private_redis *redis, const char *config)
 {
     memset(redis, 0, sizeof *redis);

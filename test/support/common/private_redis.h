@@ -13,13 +13,10 @@ struct private_redis {
 };
 
 /*
- * Starts redis-server, or valkey-server where there is none, and waits until it answers. On failure, says why on stderr
- * and leaves nothing behind. The server ends with private_redis_stop, and on Linux also with the thread that started
- * it, however the thread ends.
+ * Starts redis-server, or valkey-server where there is none, with those lines of configuration besides, and waits until
+ * it answers. On failure, says why on stderr and leaves nothing behind. The server ends with private_redis_stop, and on
+ * Linux also with the thread that started it, however the thread ends.
  */
-bool private_redis_start(struct private_redis *redis);
-
-/* The same with those lines of configuration besides. */
 bool private_redis_start_with(struct private_redis *redis, const char *config);
 
 /* Ends the server and removes its folder. Does nothing where none was started, or the second time. */
