@@ -4,7 +4,6 @@ The workers know the sentinels alone. The rig's own commands go to the master th
 """
 
 import os
-import subprocess
 import time
 
 import servers
@@ -33,9 +32,7 @@ class SentinelServer(servers.Server):
                        f"sentinel monitor {MASTER} 127.0.0.1 {self.master_port} 2\n"
                        f"sentinel down-after-milliseconds {MASTER} {DOWN_AFTER_MS}\n"
                        f"sentinel failover-timeout {MASTER} 3000\n")
-        with open(os.path.join(self.folder, "log"), "ab") as log:
-            self.process = subprocess.Popen([self.name, path, "--sentinel"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        self.await_answer()
+        self.run([self.name, path, "--sentinel"])
         self.call(*HURRY)
 
     def named(self):

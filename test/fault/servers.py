@@ -161,11 +161,12 @@ class Server:
             words += ["--user", name, "on", ">" + PASSWORD, "~*", *(["&*"] if self.version >= (6, 2) else []), "+@all"]
             words += ACCOUNTS[name].split()
         words += self.more_words()
-        environment = dict(os.environ, LD_PRELOAD=self.shim, DIBS_CLOCK_FILE=self.clock.path)
+        self.run(words, dict(os.environ, LD_PRELOAD=self.shim, DIBS_CLOCK_FILE=self.clock.path))
+
+    def run(self, words, environment=None):
+        words = [str(word) for word in words]
         with open(os.path.join(self.folder, "log"), "ab") as log:
-            self.process = subprocess.Popen(
-                [str(word) for word in words], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
-            )
+            self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
         self.await_answer()
 
     def more_words(self):

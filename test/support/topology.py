@@ -6,7 +6,6 @@ Each class has url, which is for $DIBS_URL, and servers; all of these keep locks
 import atexit
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -45,10 +44,7 @@ class Server(rig.Server):
 
     def launch(self, persistent):
         words = [self.name, "--port", self.port, "--bind", "127.0.0.1", "--unixsocket", self.path, "--save", ""]
-        words += ["--dir", self.folder, *self.words]
-        with open(os.path.join(self.folder, "log"), "ab") as log:
-            self.process = subprocess.Popen([str(word) for word in words], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        self.await_answer()
+        self.run(words + ["--dir", self.folder, *self.words])
 
     @property
     def url(self):
@@ -76,9 +72,7 @@ class Sentinel(rig.Server):
         with open(path, "w") as file:
             file.write(f"port {self.port}\nbind 127.0.0.1\nunixsocket {self.path}\ndir {self.folder}\n"
                        f"sentinel monitor {MASTER} 127.0.0.1 {self.servers[0].port} 1\n")
-        with open(os.path.join(self.folder, "log"), "ab") as log:
-            self.process = subprocess.Popen([self.name, path, "--sentinel"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        self.await_answer()
+        self.run([self.name, path, "--sentinel"])
 
 
 class Cluster:
