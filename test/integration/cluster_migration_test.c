@@ -143,8 +143,7 @@ TEST_ON(a_release_waits_for_a_lock_in_two_parts, struct scene *s)
 {
     actor *a = actor_start();
 
-    s->config.command_timeout_ms = LIMIT_MS;
-    open_on_cluster(s, LONG_LEASE_MS);
+    open_patient_on_cluster(s, LONG_LEASE_MS);
     struct moving m = name_at(s, 0);
     assert_status(DIBS_OK, actor_lock(a, s->rt, m.name, 0));
     cluster_open_slot(s->c, m.slot, m.to);
@@ -203,8 +202,7 @@ TEST_ON(a_migration_is_waited_for_no_longer_than_an_outage, struct scene *s)
 
 TEST_ON(an_acquire_waits_for_a_slot_without_a_node, struct scene *s)
 {
-    s->config.command_timeout_ms = LIMIT_MS; /* the node may take long until it serves again */
-    open_on_cluster(s, LONG_LEASE_MS);
+    open_patient_on_cluster(s, LONG_LEASE_MS);
     struct moving m = name_at(s, 2);
     use_once(s, m.name);
     server_do(m.from, "DEL dibs:fence:{lock:%s}", m.name);
@@ -322,8 +320,7 @@ static void end_sharing(struct scene *s, const char *name, struct sharing *shari
 /* The other node already knows the sharers; the node that has the remaining keys does not. */
 TEST_ON(a_sharer_waits_for_the_rest_of_its_lock, struct scene *s)
 {
-    s->config.command_timeout_ms = LIMIT_MS;
-    open_on_cluster(s, LONG_LEASE_MS);
+    open_patient_on_cluster(s, LONG_LEASE_MS);
     struct moving m = name_at(s, 0);
     struct sharing sharing = begin_sharing(s, &m);
     cluster_open_slot(s->c, m.slot, m.to);
@@ -352,8 +349,7 @@ TEST_ON(a_sharer_is_not_lost_when_only_the_lock_has_moved, struct scene *s)
 {
     char lock[64];
 
-    s->config.command_timeout_ms = LIMIT_MS;
-    open_on_cluster(s, LONG_LEASE_MS);
+    open_patient_on_cluster(s, LONG_LEASE_MS);
     struct moving m = name_at(s, 1);
     snprintf(lock, sizeof lock, "lock:%s", m.name);
     struct sharing sharing = begin_sharing(s, &m);
@@ -374,8 +370,7 @@ TEST_ON(a_sharer_is_not_lost_when_only_the_lock_has_moved, struct scene *s)
 /* The other way round. */
 TEST_ON(a_sharer_waits_until_its_part_has_moved, struct scene *s)
 {
-    s->config.command_timeout_ms = LIMIT_MS;
-    open_on_cluster(s, LONG_LEASE_MS);
+    open_patient_on_cluster(s, LONG_LEASE_MS);
     struct moving m = name_at(s, 1);
     struct sharing sharing = begin_sharing(s, &m);
     cluster_open_slot(s->c, m.slot, m.to);
@@ -393,8 +388,7 @@ TEST_ON(a_new_sharer_waits_until_the_sharers_have_moved, struct scene *s)
 {
     actor *reader = actor_start();
 
-    s->config.command_timeout_ms = LIMIT_MS;
-    open_on_cluster(s, LONG_LEASE_MS);
+    open_patient_on_cluster(s, LONG_LEASE_MS);
     struct moving m = name_at(s, 2);
     assert_status(DIBS_OK, dibs_lock_with(s->rt, m.name, 0, &shared));
     uint64_t fence = fence_of(s->rt, m.name);
@@ -430,8 +424,7 @@ TEST_ON(a_lock_is_forgotten_with_the_sharers_that_have_not_moved, struct scene *
 {
     actor *a = actor_start();
 
-    s->config.command_timeout_ms = LIMIT_MS;
-    open_on_cluster(s, LONG_LEASE_MS);
+    open_patient_on_cluster(s, LONG_LEASE_MS);
     struct moving m = name_at(s, 2);
     assert_status(DIBS_OK, dibs_lock_with(s->rt, m.name, 0, &shared));
     assert_status(DIBS_OK, dibs_unlock(s->rt, m.name));
@@ -455,8 +448,7 @@ static void release_to_a_reader(struct scene *s, bool moves)
 {
     actor *reader = actor_start(), *holder = actor_start();
 
-    s->config.command_timeout_ms = LIMIT_MS;
-    open_on_cluster(s, LONG_LEASE_MS);
+    open_patient_on_cluster(s, LONG_LEASE_MS);
     struct moving m = name_at(s, 0);
     assert_status(DIBS_OK, actor_lock(holder, s->rt, m.name, 0));
     actor_begin_lock_with(reader, s->rt, m.name, LIMIT_MS, &shared);

@@ -225,8 +225,7 @@ TEST_ON(a_begun_unlock_that_a_silent_node_must_answer_holds_up_no_others, struct
  */
 TEST_ON(nodes_are_not_hammered_for_the_map, struct scene *s)
 {
-    s->config.command_timeout_ms = LIMIT_MS;
-    open_on_cluster(s, LONG_LEASE_MS);
+    open_patient_on_cluster(s, LONG_LEASE_MS);
     const char *name = new_name(s, s->c->nodes[0]);
     lock_and_release(s->rt, name, 0);
     long long before = map_calls(s);

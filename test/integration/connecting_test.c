@@ -28,8 +28,7 @@ static script_server *open_and_cut(fixture *f)
 
     f->urls[0] = script_server_url(net);
     f->config.connect_timeout_ms = LIMIT_MS;
-    f->config.command_timeout_ms = LIMIT_MS;
-    fixture_open(f, LONG_LEASE_MS);
+    fixture_open_patient(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "held"));
     await_that(dibs_extend(f->rt, "held", LONG_LEASE_MS) == DIBS_OK); /* the scheduler's connection is open as well */
     script_server_delay(net, DELAY_MS);

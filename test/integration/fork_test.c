@@ -126,8 +126,7 @@ static void with_child(fixture *f, child_function *function)
     char token[200];
 
     f->config.renew_ms = 100;
-    f->config.command_timeout_ms = LIMIT_MS; /* no call fails because the machine stalls */
-    fixture_open(f, 2 * SAFE_LEASE_MS);
+    fixture_open_patient(f, 2 * SAFE_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     assert_true(server_string(f->server, token, sizeof token, "GET lock:x"));
@@ -313,8 +312,7 @@ TEST_ON(fork_at_any_moment_leaves_no_mutex_locked, fixture *f)
     struct load loads[THREADS];
     actor *actors[THREADS];
 
-    f->config.command_timeout_ms = LIMIT_MS; /* no call fails because the machine stalls */
-    fixture_open(f, LONG_LEASE_MS);
+    fixture_open_patient(f, LONG_LEASE_MS);
     for (int i = 0; i < THREADS; i++) {
         loads[i].rt = f->rt;
         loads[i].name = i % 2 ? "busy" : "other";

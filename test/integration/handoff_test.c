@@ -90,8 +90,7 @@ TEST_ON(a_waiter_elsewhere_is_not_starved, fixture *f)
     process *agent = agent_start(f->server->url, LONG_LEASE_MS);
     uint64_t fence = 0;
 
-    f->config.command_timeout_ms = LIMIT_MS; /* no call fails because the machine stalls */
-    fixture_open(f, LONG_LEASE_MS);
+    fixture_open_patient(f, LONG_LEASE_MS);
     hammer_start(&h, f->rt);
     for (int i = 0; i < TIMES; i++) {
         int64_t begin;
@@ -164,8 +163,7 @@ static void expect_few_commands(fixture *f, hammer *h, unsigned holds)
 {
     enum { CONNECTING = 100 };
 
-    f->config.command_timeout_ms = LIMIT_MS; /* no call fails because the machine stalls */
-    fixture_open(f, LONG_LEASE_MS);
+    fixture_open_patient(f, LONG_LEASE_MS);
     int64_t begin = now_ms();
     hammer_start(h, f->rt);
     await_strikes(h, holds); /* the connections are made */
@@ -199,8 +197,7 @@ TEST_ON(processes_that_hand_over_take_turns, fixture *f)
     static hammer here, there;
     process *agent = agent_start(f->server->url, LONG_LEASE_MS);
 
-    f->config.command_timeout_ms = LIMIT_MS; /* no call fails because the machine stalls */
-    fixture_open(f, LONG_LEASE_MS);
+    fixture_open_patient(f, LONG_LEASE_MS);
     dibs_runtime *second =
         open_url(f->server->url, &(dibs_config){.lease_ms = LONG_LEASE_MS, .command_timeout_ms = LIMIT_MS});
     hammer_start(&here, f->rt);
@@ -223,8 +220,7 @@ TEST_ON(handing_over_can_be_switched_off, fixture *f)
     static hammer h;
 
     f->config.handoff_ms = DIBS_NO_HANDOFF;
-    f->config.command_timeout_ms = LIMIT_MS; /* no call fails because the machine stalls */
-    fixture_open(f, LONG_LEASE_MS);
+    fixture_open_patient(f, LONG_LEASE_MS);
     hammer_start(&h, f->rt);
     await_strikes(&h, 500);
     hammer_stop(&h);

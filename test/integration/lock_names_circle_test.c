@@ -88,8 +88,7 @@ static void run_all(dibs_runtime *const *runtimes, size_t count, size_t owners)
 /* No call fails because the machine stalls. The caller closes the second. */
 static void open_both(fixture *f, dibs_runtime *runtimes[2])
 {
-    f->config.command_timeout_ms = LIMIT_MS;
-    fixture_open(f, LONG_LEASE_MS);
+    fixture_open_patient(f, LONG_LEASE_MS);
     runtimes[0] = f->rt;
     runtimes[1] = open_url(f->server->url, &(dibs_config){.lease_ms = LONG_LEASE_MS, .command_timeout_ms = LIMIT_MS});
 }

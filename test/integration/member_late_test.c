@@ -209,8 +209,7 @@ TEST_WITH(an_ask_that_comes_behind_the_release_leaves_nothing, masters_setup_3, 
     script_server *net = script_server_start(&(script_options){.backend = m->servers[2]->socket_path});
 
     m->urls[2] = script_server_url(net);
-    m->config.command_timeout_ms = LIMIT_MS;
-    masters_open_connected(m, LONG_LEASE_MS);
+    masters_open_patient(m, LONG_LEASE_MS);
     script_server_delay(net, 5); /* so that the other connection for asks is made, too */
     while (script_server_accepted(net) < 4) {
         assert_status(DIBS_OK, dibs_lock(m->rt, "w"));

@@ -92,8 +92,7 @@ TEST_ON(a_vote_during_a_raise_raises_the_fences_again, masters *m)
 
     for (size_t i = 0; i < m->count; i++)
         masters_step_clock(m, i, (i == 2 ? 1000 : i == 3 ? 2000 : 0) - m->offsets_ms[i]);
-    m->config.command_timeout_ms = LIMIT_MS;
-    masters_open_connected(m, AHEAD_MS);
+    masters_open_patient(m, AHEAD_MS);
     await_ready(m);
     for (size_t i = 2; i < m->count; i++)
         server_pause(m->servers[i]);
@@ -207,8 +206,7 @@ TEST_WITH(a_silent_master_is_given_time_to_say_that_the_quorum_is_not_new, maste
 {
     struct noted noted;
 
-    m->config.command_timeout_ms = LIMIT_MS;
-    masters_open_connected(m, 30 * LEASE_MS);
+    masters_open_patient(m, 30 * LEASE_MS);
     await_ready(m);
     server_pause(m->servers[2]);
     server_do(m->servers[0], "FLUSHALL");

@@ -151,8 +151,7 @@ TEST_ON_THREE_AND_FIVE(a_fixed_lease_is_confirmed_after_a_restart, masters *m)
 {
     const dibs_lock_options options = {.flags = DIBS_FIXED_LEASE};
 
-    m->config.command_timeout_ms = LIMIT_MS;
-    masters_open_connected(m, LONG_LEASE_MS);
+    masters_open_patient(m, LONG_LEASE_MS);
     masters_lock_at_all_with(m, "a", &options);
     server_kill(m->servers[0]);
     server_restart(m->servers[0]);
@@ -259,8 +258,7 @@ static bool has_fence(masters *m)
 /* A release reaches a minority a moment later than dibs_unlock returns: a key that ends soon stands for that. */
 TEST_ON_THREE_AND_FIVE(a_lock_is_forgotten_though_a_minority_has_it_for_a_moment, masters *m)
 {
-    m->config.command_timeout_ms = LIMIT_MS;
-    masters_open_connected(m, LONG_LEASE_MS);
+    masters_open_patient(m, LONG_LEASE_MS);
     masters_lock_at_all(m, "a");
     assert_status(DIBS_BUSY, dibs_forget(m->rt, "a"));
     assert_true(has_fence(m));

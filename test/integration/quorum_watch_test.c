@@ -14,8 +14,7 @@
 /* Holds the lock at all masters; those up to `tell` watch it. */
 static void hold(masters *m, size_t tell)
 {
-    m->config.command_timeout_ms = LIMIT_MS;
-    masters_open_connected(m, 0);
+    masters_open_patient(m, 0);
     masters_lock_at_all(m, "a");
     for (size_t i = 0; i < tell; i++)
         await_tracked(m->servers[i], m->rt, 1);
@@ -94,8 +93,7 @@ TEST_ON_THREE_AND_FIVE(a_flush_at_a_majority_is_noticed, masters *m)
 {
     bool told = false;
 
-    m->config.command_timeout_ms = LIMIT_MS;
-    masters_open_connected(m, FLUSH_LEASE_MS);
+    masters_open_patient(m, FLUSH_LEASE_MS);
     for (int i = 0; i < FLUSHES && !told; i++)
         told = is_flush_told(m);
     assert_true(told);
@@ -118,8 +116,7 @@ TEST_ON_THREE_AND_FIVE(a_forced_unlock_on_a_quorum_is_noticed, masters *m)
  */
 TEST_ON_THREE_AND_FIVE(a_forced_unlock_that_takes_long_is_noticed, masters *m)
 {
-    m->config.command_timeout_ms = LIMIT_MS;
-    masters_open_connected(m, LONG_LEASE_MS);
+    masters_open_patient(m, LONG_LEASE_MS);
     masters_lock_at_all(m, "a");
     for (size_t i = 0; i < m->count; i++)
         await_tracked(m->servers[i], m->rt, 1);
@@ -154,8 +151,7 @@ static script_server *open_with_a_slow_master(masters *m)
     script_server *slow = script_server_start(&(script_options){.backend = m->servers[0]->socket_path});
 
     m->urls[0] = script_server_url(slow);
-    m->config.command_timeout_ms = LIMIT_MS;
-    masters_open_connected(m, LONG_LEASE_MS);
+    masters_open_patient(m, LONG_LEASE_MS);
     return slow;
 }
 
@@ -254,8 +250,7 @@ static void expect_set_again(masters *m, unsigned flags)
 {
     const dibs_lock_options options = {.flags = flags};
 
-    m->config.command_timeout_ms = LIMIT_MS;
-    masters_open_connected(m, LONG_LEASE_MS);
+    masters_open_patient(m, LONG_LEASE_MS);
     masters_lock_at_all_with(m, "a", &options);
     for (size_t i = 0; i < m->count; i++)
         await_tracked(m->servers[i], m->rt, 1);

@@ -46,8 +46,7 @@ TEST_ON(a_server_may_die_before_the_replicas_answer, fixture *f)
 {
     f->config.min_replicas = 1;
     f->config.outage_ms = LIMIT_MS;
-    f->config.command_timeout_ms = LIMIT_MS;
-    fixture_open(f, LONG_LEASE_MS);
+    fixture_open_patient(f, LONG_LEASE_MS);
     assert_status(DIBS_UNAVAILABLE, dibs_trylock(f->rt, "x")); /* that connection is open */
     server_pause(f->server);
     actor *asker = actor_locking(f->rt, "x", 0);
@@ -64,8 +63,7 @@ TEST_ON(a_taken_lock_is_busy_at_once, fixture *f)
 {
     f->config.min_replicas = 1;
     f->config.replica_timeout_ms = LIMIT_MS;
-    f->config.command_timeout_ms = LIMIT_MS;
-    fixture_open(f, 0);
+    fixture_open_patient(f, 0);
     server_do(f->server, "SET lock:x by-hand PX %d", LONG_LEASE_MS);
     for (int i = 0; i < 3; i++) {
         int64_t begin = now_ms();

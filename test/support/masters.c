@@ -143,6 +143,12 @@ void masters_open_connected(masters *m, uint32_t lease_ms)
     masters_await_all(m);
 }
 
+void masters_open_patient(masters *m, uint32_t lease_ms)
+{
+    m->config.command_timeout_ms = LIMIT_MS;
+    masters_open_connected(m, lease_ms);
+}
+
 void masters_await_all(masters *m)
 {
     masters_lock_at_all(m, "first");

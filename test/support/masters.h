@@ -43,6 +43,9 @@ void masters_open(masters *m, uint32_t lease_ms);
 /* As masters_open. On return, connections to all masters stand. */
 void masters_open_connected(masters *m, uint32_t lease_ms);
 
+/* The same, but no call fails because the machine stalls. */
+void masters_open_patient(masters *m, uint32_t lease_ms);
+
 /* Waits until m->rt is connected to all masters, and none of them rests. */
 void masters_await_all(masters *m);
 

@@ -2,8 +2,7 @@
 
 void open_tracking(fixture *f, uint32_t lease_ms)
 {
-    f->config.command_timeout_ms = LIMIT_MS;
-    fixture_open(f, lease_ms);
+    fixture_open_patient(f, lease_ms);
 }
 
 /* ------------------------------------------------------- what the server says */

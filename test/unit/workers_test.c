@@ -829,7 +829,6 @@ TEST(each_job_of_many_threads_ends_once)
 /* Where a sanitizer stands in front of pthread_create it stays there: ThreadSanitizer tells of a thread that is not
  * joined. */
 #if defined(__GLIBC__) && !defined(TEST_UNDER_ASAN) && !defined(TEST_UNDER_TSAN)
-#define CAN_START_LATE 1
 
 static atomic_bool starts_late; /* both the starter of a thread and that thread are slow */
 static atomic_int late;         /* threads that were started so, and have not ended */
