@@ -328,10 +328,8 @@ TEST_ON(durable_is_refused_by_a_server_without_an_append_only_file, fixture *f)
 
 TEST_ON(durable_needs_the_right_to_waitaof, fixture *f)
 {
-    char url[200];
+    const char *url = server_account(f->server, "u", "~* &* +@all -info");
 
-    snprintf(url, sizeof url, "unix://u:pw@%s", f->server->socket_path);
-    server_do(f->server, "ACL SETUSER u on >pw ~* &* +@all -info");
     expect_not_opened(url, DIBS_STORE_ERROR, "the right to INFO");
     if (tells_of_disk(f->server)) {
         server_do(f->server, "ACL SETUSER u +info -waitaof");

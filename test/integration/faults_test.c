@@ -158,16 +158,10 @@ TEST_WITH(an_error_names_the_missing_right, NULL, NULL, void *none)
     server *s = test_server(server_start(NULL));
 
     for (size_t i = 0; i < sizeof users / sizeof *users; i++) {
-        char url[200];
-        char command[200];
         dibs_runtime *rt;
-        dibs_status status;
 
         print_message("# %s\n", users[i].what);
-        snprintf(command, sizeof command, "ACL SETUSER u%zu on >pw %s", i, users[i].rights);
-        server_do(s, command);
-        snprintf(url, sizeof url, "unix://u%zu:pw@%s", i, s->socket_path);
-        status = open_status(url, NULL, &rt);
+        dibs_status status = open_status(server_account(s, "u", users[i].rights), NULL, &rt);
         if (status == DIBS_OK) {
             assert_true(users[i].may_open);
             status = dibs_trylock(rt, "x");
@@ -189,10 +183,8 @@ TEST_WITH(the_documented_rights_suffice, NULL, NULL, void *none)
     server *s = test_server(server_start(NULL));
     actor *waiter = actor_start();
     long long asks;
-    char url[200];
 
-    server_do(s, "ACL SETUSER worker on >pw resetchannels ~lock:* ~dibs:* &dibs:* +@all -@dangerous -@admin");
-    snprintf(url, sizeof url, "unix://worker:pw@%s", s->socket_path);
+    const char *url = server_account(s, "worker", "resetchannels ~lock:* ~dibs:* &dibs:* +@all -@dangerous -@admin");
     dibs_runtime *rt = open_url(url, NULL);
     dibs_runtime *second = open_url(url, NULL);
     for (int i = 0; i < 5; i++) {
@@ -211,11 +203,8 @@ TEST_WITH(the_documented_rights_suffice, NULL, NULL, void *none)
 
 TEST_ON(revoked_rights_are_reported, fixture *f)
 {
-    char url[200];
+    dibs_runtime *rt = test_runtime(open_url(server_account(f->server, "w", "~* &* +@all"), NULL));
 
-    server_do(f->server, "ACL SETUSER w on >pw ~* &* +@all");
-    snprintf(url, sizeof url, "unix://w:pw@%s", f->server->socket_path);
-    dibs_runtime *rt = test_runtime(open_url(url, NULL));
     assert_status(DIBS_OK, dibs_lock(rt, "x"));
     server_do(f->server, "ACL SETUSER w -@scripting -@write");
     assert_status(DIBS_DENIED, dibs_lock(rt, "y"));

@@ -161,17 +161,14 @@ static void an_operator_who_may_not_set_keys_grants_nothing(fixture *f, dibs_run
 
 TEST_ON(a_forced_unlock_without_the_right_to_set_grants_nothing, fixture *f)
 {
-    char url[200];
+    const char *url = server_account(f->server, "operator", "~* &* +@all -set");
+    dibs_runtime *operator= test_runtime(open_url(url, NULL));
 
-    server_do(f->server, "ACL SETUSER operator on >pw ~* &* +@all -set");
-    snprintf(url, sizeof url, "unix://operator:pw@%s", f->server->socket_path);
-    dibs_runtime *operator= open_url(url, NULL);
     fixture_open(f, LONG_LEASE_MS);
     for (int old = 1; old >= 0; old--) {
         an_operator_who_may_not_set_keys_grants_nothing(f, operator, DIBS_SHARED, old);
         an_operator_who_may_not_set_keys_grants_nothing(f, operator, 0, old);
     }
-    dibs_close(operator);
 }
 
 /* The server lost the fence while there was one sharer: that one has none. */

@@ -322,11 +322,7 @@ TEST_ON(recalls_may_come_late_and_twice, fixture *f)
 /* An account that may not publish: no message of its scripts arrives. */
 static dibs_runtime *open_mute(fixture *f)
 {
-    char url[200];
-
-    server_do(f->server, "ACL SETUSER mute on >secret ~* &* +@all -publish");
-    snprintf(url, sizeof url, "unix://mute:secret@%s", f->server->socket_path);
-    return open_url(url, NULL);
+    return open_url(server_account(f->server, "mute", "~* &* +@all -publish"), NULL);
 }
 
 /*

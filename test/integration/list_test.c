@@ -366,11 +366,8 @@ TEST_ON(list_refuses_wrong_arguments, fixture *f)
 
 TEST_ON(list_reports_what_the_server_refuses, fixture *f)
 {
-    char url[200];
+    dibs_runtime *rt = test_runtime(open_url(server_account(f->server, "u", "~* &* +@all -scan"), NULL));
 
-    server_do(f->server, "ACL SETUSER u on >pw ~* &* +@all -scan");
-    snprintf(url, sizeof url, "unix://u:pw@%s", f->server->socket_path);
-    dibs_runtime *rt = test_runtime(open_url(url, NULL));
     assert_status(DIBS_DENIED, dibs_list(rt, NULL, note, NULL));
     server_do(f->server, "ACL SETUSER u +scan -hlen");
     assert_int_equal(list(rt, NULL)->count, 0);

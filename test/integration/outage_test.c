@@ -209,15 +209,11 @@ TEST_ON(a_script_has_the_id_that_the_server_computes, fixture *f)
 /* Without one of these rights, the scripts reach the server by another command. Its refusals may name the user. */
 TEST_ON(a_server_gets_the_scripts_by_any_command_it_allows, fixture *f)
 {
-    static const char *const rights[] = {"+@all", "+@all -eval", "+@all -script", "+@all -script +script|load",
-                                         "+@all -evalsha"};
-    char url[200];
+    static const char *const rights[] = {"~* &* +@all", "~* &* +@all -eval", "~* &* +@all -script",
+                                         "~* &* +@all -script +script|load", "~* &* +@all -evalsha"};
 
-    snprintf(url, sizeof url, "unix://o'brien:pw@%s", f->server->socket_path);
     for (size_t i = 0; i < sizeof rights / sizeof *rights; i++) {
-        char command[200];
-        snprintf(command, sizeof command, "ACL SETUSER o'brien reset on >pw ~* &* %s", rights[i]);
-        server_do(f->server, command);
+        const char *url = server_account(f->server, "o'brien", rights[i]);
         server_do(f->server, "SCRIPT FLUSH");
         dibs_runtime *rt = open_url(url, NULL);
         for (int round = 0; round < 2; round++) {
@@ -237,10 +233,7 @@ TEST_ON(a_server_gets_the_scripts_by_any_command_it_allows, fixture *f)
 /* Neither renewals nor retractions go round and round, and calls name the right that is missing. */
 TEST_ON(a_script_that_no_command_brings_is_not_sent_without_end, fixture *f)
 {
-    char url[200];
-
-    snprintf(url, sizeof url, "unix://u:pw@%s", f->server->socket_path);
-    server_do(f->server, "ACL SETUSER u reset on >pw ~* &* +@all -eval");
+    const char *url = server_account(f->server, "u", "~* &* +@all -eval");
     dibs_config config = {.lease_ms = 300};
     dibs_runtime *rt = test_runtime(open_url(url, &config));
     await_scheduler(rt); /* its connection has loaded the scripts, too */

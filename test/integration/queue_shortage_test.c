@@ -72,11 +72,9 @@ TEST_IN_SCENE(a_release_without_the_right_to_publish_grants_to_nobody)
 TEST(a_forced_unlock_without_the_right_to_publish_grants_to_nobody)
 {
     fixture *f = *state;
-    char url[160];
     char text[32];
 
-    server_do(f->server, "ACL SETUSER weak on >pw ~* resetchannels &dibs:none +@all");
-    snprintf(url, sizeof url, "unix://weak:pw@%s", f->server->socket_path);
+    const char *url = server_account(f->server, "weak", "~* resetchannels &dibs:none +@all");
     dibs_runtime *weak = test_runtime(open_url(url, NULL));
     for (int i = 0; i < 2; i++) {
         scene c = set_scene(f);

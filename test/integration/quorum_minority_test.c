@@ -42,15 +42,11 @@ TEST_ON_THREE_AND_FIVE(masters_without_replicas_confirm_nothing, masters *m)
 /* It is opened as long as a majority could confirm a lock. */
 TEST_ON_THREE_AND_FIVE(masters_that_refuse_to_confirm_are_told_at_the_open, masters *m)
 {
-    char urls[MASTERS_MAX][200];
     dibs_runtime *rt;
 
     m->config.min_replicas = 1;
-    for (size_t i = 0; i < m->count; i++) {
-        server_do(m->servers[i], "ACL SETUSER u on >pw ~* &* +@all");
-        snprintf(urls[i], sizeof urls[i], "unix://u:pw@%s", m->servers[i]->socket_path);
-        m->urls[i] = urls[i];
-    }
+    for (size_t i = 0; i < m->count; i++)
+        m->urls[i] = server_account(m->servers[i], "u", "~* &* +@all");
     for (size_t i = 0; i < minority(m); i++)
         server_do(m->servers[i], "ACL SETUSER u -wait");
     assert_status(DIBS_OK, dibs_open(&rt, &m->config));

@@ -405,16 +405,11 @@ static void expect_denied(dibs_runtime *rt, const char *word)
  */
 static void expect_polling(fixture *f, const char *rights, const char *word)
 {
-    static char url[256];
-    const char *urls[] = {url};
     actor *waiter = actor_start();
 
-    server_do(f->server, "ACL DELUSER u");
-    freeReplyObject(server_command(f->server, rights));
-    snprintf(url, sizeof url, "unix://u:pw@%s", f->server->socket_path);
-    f->config.urls = urls;
+    f->urls[0] = server_account(f->server, "u", rights);
     fixture_open(f, LONG_LEASE_MS);
-    dibs_runtime *second = open_url(url, &(dibs_config){.lease_ms = LONG_LEASE_MS});
+    dibs_runtime *second = open_url(f->urls[0], &(dibs_config){.lease_ms = LONG_LEASE_MS});
     for (int i = 0; i < 3; i++) {
         long long asks = server_asks(f->server);
 
@@ -437,32 +432,30 @@ static void expect_polling(fixture *f, const char *rights, const char *word)
 
 TEST(waiters_poll_without_the_right_to_the_channel)
 {
-    expect_polling(*state, "ACL SETUSER u on >pw ~* resetchannels +@all", "channel");
+    expect_polling(*state, "~* resetchannels +@all", "channel");
 }
 
 TEST(waiters_poll_without_the_right_to_subscribe)
 {
-    expect_polling(*state, "ACL SETUSER u on >pw ~* &* +@all -subscribe", "subscribe");
+    expect_polling(*state, "~* &* +@all -subscribe", "subscribe");
 }
 
 TEST(waiters_poll_without_the_right_to_pubsub)
 {
-    expect_polling(*state, "ACL SETUSER u on >pw ~* &* +@all -pubsub", "NUMSUB");
+    expect_polling(*state, "~* &* +@all -pubsub", "NUMSUB");
 }
 
 TEST(waiters_poll_without_the_right_to_publish)
 {
-    expect_polling(*state, "ACL SETUSER u on >pw ~* &* +@all -publish", "PUBLISH");
+    expect_polling(*state, "~* &* +@all -publish", "PUBLISH");
 }
 
 /* Exactly what the contract names. */
 TEST_ON(pushes_need_only_the_documented_rights, fixture *f)
 {
-    static char url[256];
+    waiting w =
+        start(f, server_account(f->server, "u", "~lock:* ~dibs:* &dibs:* +@all -@admin -@dangerous +client|kill"));
 
-    server_do(f->server, "ACL SETUSER u on >pw ~lock:* ~dibs:* &dibs:* +@all -@admin -@dangerous +client|kill");
-    snprintf(url, sizeof url, "unix://u:pw@%s", f->server->socket_path);
-    waiting w = start(f, url);
     finish(&w);
     assert_int_equal(stats_of(w.rt).granted, w.granted + 1);
     begin(&w);

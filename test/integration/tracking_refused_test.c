@@ -90,13 +90,7 @@ static void expect_no_more_tries(fixture *f)
 
 static void open_as(fixture *f, const char *rules)
 {
-    char command[600];
-    static char url[256];
-
-    snprintf(command, sizeof command, "ACL SETUSER u on >pw %s", rules);
-    server_do(f->server, command);
-    snprintf(url, sizeof url, "unix://u:pw@%s", f->server->socket_path);
-    f->urls[0] = url;
+    f->urls[0] = server_account(f->server, "u", rules);
     f->config.renew_ms = RENEW_MS;
     open_tracking(f, LONG_LEASE_MS);
 }

@@ -342,6 +342,16 @@ void server_do(server *s, const char *format, ...)
     va_end(arguments);
 }
 
+const char *server_account(server *s, const char *user, const char *rights)
+{
+    char command[1000];
+
+    snprintf(command, sizeof command, "ACL SETUSER %s reset on >pw %s", user, rights);
+    server_do(s, command);
+    snprintf(s->account_url, sizeof s->account_url, "unix://%s:pw@%s", user, s->socket_path);
+    return s->account_url;
+}
+
 long long server_integer(server *s, const char *format, ...)
 {
     va_list arguments;

@@ -29,6 +29,7 @@ typedef struct server {
     int port;  /* 0: no TCP */
     pid_t pid; /* 0: not running */
     bool paused;
+    char account_url[200];  /* of server_account */
     server_options options; /* its texts are copies */
     redisContext *admin;    /* of server_command, NULL until used */
 } server;
@@ -75,6 +76,12 @@ redisReply *server_try(server *s, const char *format, ...);
 void server_do(server *s, const char *format, ...);
 long long server_integer(server *s, const char *format, ...);
 bool server_string(server *s, char *out, size_t size, const char *format, ...);
+
+/*
+ * An account that has these rights, as of ACL SETUSER, and no others. Returns its URL, which the next such call for the
+ * server changes.
+ */
+const char *server_account(server *s, const char *user, const char *rights);
 
 /* Whether the key exists; whether it goes away within limit_ms. */
 bool server_has(server *s, const char *key);
