@@ -10,95 +10,82 @@ static const dibs_lock_options fair = {.flags = DIBS_FAIR};
 /* -------------------------------------------------------------------- acknowledged */
 
 /* The replica has the lock under the token that the master has. */
-static void expect_replicated(struct pair p)
+static void expect_replicated(const struct pair *p)
 {
     char token[192], copy[192];
 
-    assert_true(server_string(p.master, token, sizeof token, "GET lock:x"));
-    assert_true(server_string(p.replica, copy, sizeof copy, "GET lock:x"));
+    assert_true(server_string(p->master, token, sizeof token, "GET lock:x"));
+    assert_true(server_string(p->replica, copy, sizeof copy, "GET lock:x"));
     assert_string_equal(copy, token);
 }
 
 /* The holder's release grants the lock to the waiter, and the replica has not got that write yet. */
-static void expect_to_wait_for_the_replica(struct pair p, dibs_runtime *rt, actor *waiter)
+static void expect_to_wait_for_the_replica(const struct pair *p, dibs_runtime *rt, actor *waiter)
 {
-    await_info(p.master, "clients", "blocked_clients:1");
+    await_info(p->master, "clients", "blocked_clients:1");
     assert_true(actor_busy(waiter));
-    server_resume(p.replica);
+    server_resume(p->replica);
     assert_status(DIBS_OK, actor_result(waiter));
     expect_replicated(p);
     assert_status(DIBS_OK, actor_unlock(waiter, rt, "x"));
 }
 
-TEST(a_fair_grant_waits_for_its_replicas)
+TEST_ON(a_fair_grant_waits_for_its_replicas, struct pair *p)
 {
-    struct pair p = start_pair();
-    dibs_runtime *holder = open_runtime(p.master, LONG_LEASE_MS);
-    dibs_runtime *careful = open_url(p.master->url, &one_replica);
+    dibs_runtime *holder = test_runtime(open_runtime(p->master, LONG_LEASE_MS));
+    dibs_runtime *careful = test_runtime(open_url(p->master->url, &one_replica));
     actor *waiter = actor_start();
 
     for (int i = 0; i < 3; i++) {
         assert_status(DIBS_OK, dibs_lock(holder, "x"));
         actor_begin_lock_with(waiter, careful, "x", DIBS_WAIT_FOREVER, &fair);
-        queue_await(p.master, "x", 1);
-        await_acknowledgement(p.master); /* so that nothing but the grant is waited for */
-        server_pause(p.replica);
+        queue_await(p->master, "x", 1);
+        await_acknowledgement(p->master); /* so that nothing but the grant is waited for */
+        server_pause(p->replica);
         assert_status(DIBS_OK, dibs_unlock(holder, "x"));
         expect_to_wait_for_the_replica(p, careful, waiter);
     }
-    actor_end(waiter);
-    dibs_close(careful);
-    dibs_close(holder);
-    stop_pair(p);
 }
 
 /* A release sends no ask along for the thread behind it: the ask of that thread would be followed by no WAIT. */
-TEST(the_next_thread_of_the_process_waits_for_its_replicas)
+TEST_ON(the_next_thread_of_the_process_waits_for_its_replicas, struct pair *p)
 {
-    struct pair p = start_pair();
     dibs_config config = one_replica;
     actor *waiter = actor_start();
 
     config.handoff_ms = DIBS_NO_HANDOFF;
-    dibs_runtime *rt = open_url(p.master->url, &config);
+    dibs_runtime *rt = test_runtime(open_url(p->master->url, &config));
     for (int i = 0; i < 3; i++) {
         assert_status(DIBS_OK, dibs_lock(rt, "x"));
         actor_begin_lock(waiter, rt, "x", DIBS_WAIT_FOREVER);
         actor_await_asleep(waiter);
-        await_acknowledgement(p.master);
-        server_pause(p.replica);
+        await_acknowledgement(p->master);
+        server_pause(p->replica);
         assert_status(DIBS_OK, dibs_unlock(rt, "x"));
         expect_to_wait_for_the_replica(p, rt, waiter);
     }
-    actor_end(waiter);
-    dibs_close(rt);
-    stop_pair(p);
 }
 
 /* That lease has been acknowledged. */
-TEST(a_lease_that_is_handed_over_waits_for_nothing)
+TEST_ON(a_lease_that_is_handed_over_waits_for_nothing, struct pair *p)
 {
-    struct pair p = start_pair();
     dibs_config config = one_replica;
     actor *waiter = actor_start();
 
     config.handoff_ms = LIMIT_MS;
-    dibs_runtime *rt = open_url(p.master->url, &config);
+    dibs_runtime *rt = test_runtime(open_url(p->master->url, &config));
     for (unsigned i = 1; i <= 3; i++) {
         assert_status(DIBS_OK, dibs_lock(rt, "x"));
         expect_replicated(p);
-        server_pause(p.replica);
+        server_pause(p->replica);
         actor_begin_lock(waiter, rt, "x", DIBS_WAIT_FOREVER);
         actor_await_asleep(waiter);
         assert_status(DIBS_OK, dibs_unlock(rt, "x"));
         assert_status(DIBS_OK, actor_result(waiter));
         assert_int_equal(stats_of(rt).handed_off, i);
         assert_status(DIBS_OK, actor_unlock(waiter, rt, "x"));
-        server_resume(p.replica);
+        server_resume(p->replica);
     }
-    actor_end(waiter);
-    dibs_close(rt);
-    stop_pair(p);
 }
 
 /* ----------------------------------------------------------------- too few replicas */
@@ -110,8 +97,8 @@ TEST(a_lease_that_is_handed_over_waits_for_nothing)
 static void expect_passed_on(fixture *f, const dibs_lock_options *options)
 {
     dibs_config config = {.lease_ms = LONG_LEASE_MS, .min_replicas = 1, .replica_timeout_ms = 50, .outage_ms = 100};
-    dibs_runtime *careful = open_url(f->server->url, &config);
-    dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
+    dibs_runtime *careful = test_runtime(open_url(f->server->url, &config));
+    dibs_runtime *other = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     actor *head = actor_start(), *next = actor_start();
 
     fixture_open(f, LONG_LEASE_MS);
@@ -131,10 +118,6 @@ static void expect_passed_on(fixture *f, const dibs_lock_options *options)
         queue_await(f->server, "x", 0);
     }
     assert_int_equal(stats_of(careful).acquired, 0);
-    actor_end(head);
-    actor_end(next);
-    dibs_close(other);
-    dibs_close(careful);
 }
 
 TEST_WITH(a_lock_that_lacks_replicas_goes_to_the_next_waiter, fixture_setup, fixture_teardown, fixture *f)
@@ -151,15 +134,13 @@ TEST_WITH(a_lock_that_lacks_replicas_goes_to_the_next_fair_waiter, fixture_setup
 TEST_WITH(an_account_without_the_right_to_wait_is_told, fixture_setup, fixture_teardown, fixture *f)
 {
     dibs_config config = {.lease_ms = LONG_LEASE_MS, .min_replicas = 1};
+    const char *url = server_account(f->server, "u", "~* &* +@all -wait");
     dibs_runtime *rt;
-    char url[200];
 
-    snprintf(url, sizeof url, "unix://u:pw@%s", f->server->socket_path);
-    server_do(f->server, "ACL SETUSER u on >pw ~* &* +@all -wait");
     assert_status(DIBS_DENIED, open_status(url, &config, &rt));
     assert_non_null(strstr(dibs_last_error(), "refused WAIT"));
     server_do(f->server, "ACL SETUSER u +wait");
-    rt = open_url(url, &config);
+    rt = test_runtime(open_url(url, &config));
     server_do(f->server, "ACL SETUSER u -wait");
     for (int i = 0; i < 3; i++) {
         assert_status(DIBS_DENIED, dibs_trylock(rt, "x"));
@@ -168,7 +149,6 @@ TEST_WITH(an_account_without_the_right_to_wait_is_told, fixture_setup, fixture_t
     }
     assert_status(DIBS_DENIED, dibs_lock(rt, "x"));
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
-    dibs_close(rt);
 }
 
-TESTS(NULL, NULL)
+TESTS(pair_setup, pair_teardown)

@@ -22,14 +22,26 @@ struct pair {
     server *master, *replica;
 };
 
-static inline struct pair start_pair(void)
+static inline int pair_setup(void **state)
 {
-    struct pair p = {server_start(&(server_options){.tcp = true, .config = "repl-diskless-sync-delay 0"}),
-                     server_start(&(server_options){.tcp = true, .config = "repl-diskless-sync-delay 0"})};
+    static struct pair pair;
+    const server_options options = {.tcp = true, .config = "repl-diskless-sync-delay 0"};
 
-    server_do(p.replica, "REPLICAOF 127.0.0.1 %d", p.master->port);
-    await_info(p.master, "replication", "state=online");
-    return p;
+    pair = (struct pair){server_start(&options), server_start(&options)};
+    server_do(pair.replica, "REPLICAOF 127.0.0.1 %d", pair.master->port);
+    await_info(pair.master, "replication", "state=online");
+    *state = &pair;
+    return 0;
+}
+
+static inline int pair_teardown(void **state)
+{
+    struct pair *p = *state;
+
+    server_assert_no_locks(p->master);
+    server_stop(p->replica);
+    server_stop(p->master);
+    return 0;
 }
 
 /* Waits until the replica has acknowledged all that was written. */
@@ -37,13 +49,6 @@ static inline void await_acknowledgement(server *master)
 {
     server_do(master, "SET written before PX %d", LIMIT_MS);
     assert_int_equal(server_integer(master, "WAIT 1 %d", LIMIT_MS), 1);
-}
-
-static inline void stop_pair(struct pair p)
-{
-    server_assert_no_locks(p.master);
-    server_stop(p.replica);
-    server_stop(p.master);
 }
 
 static const dibs_config one_replica = {.lease_ms = LONG_LEASE_MS,

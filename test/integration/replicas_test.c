@@ -8,30 +8,26 @@
 #include "support/queue.h"
 #include "support/common/redis_process.h"
 
-TEST(a_first_acquire_waits_for_its_replicas)
+TEST_ON(a_first_acquire_waits_for_its_replicas, struct pair *p)
 {
-    struct pair p = start_pair();
     dibs_config config = one_replica;
 
-    dibs_runtime *patient = open_url(p.master->url, &config);
+    dibs_runtime *patient = test_runtime(open_url(p->master->url, &config));
     config.replica_timeout_ms = 200;
-    dibs_runtime *hasty = open_url(p.master->url, &config);
+    dibs_runtime *hasty = test_runtime(open_url(p->master->url, &config));
     for (int i = 0; i < 5; i++) {
         assert_status(DIBS_OK, dibs_trylock(patient, "x"));
-        assert_true(server_has(p.replica, "lock:x")); /* that is what DIBS_OK means */
+        assert_true(server_has(p->replica, "lock:x")); /* that is what DIBS_OK means */
         lock_and_release(patient, "x", DIBS_WAIT_FOREVER);
         assert_status(DIBS_OK, dibs_unlock(patient, "x"));
     }
-    server_pause(p.replica);
+    server_pause(p->replica);
     assert_status(DIBS_UNAVAILABLE, dibs_trylock(hasty, "x"));
     assert_that(strcasestr(dibs_last_error(), "replica"), "%s", dibs_last_error());
     assert_status(DIBS_NOT_HELD, dibs_check(hasty, "x"));
-    assert_true(server_wait_gone(p.master, "lock:x", LIMIT_MS));
-    server_resume(p.replica);
+    assert_true(server_wait_gone(p->master, "lock:x", LIMIT_MS));
+    server_resume(p->replica);
     lock_and_release(patient, "x", LIMIT_MS);
-    dibs_close(patient);
-    dibs_close(hasty);
-    stop_pair(p);
 }
 
 struct
@@ -54,34 +50,31 @@ static void try_and_unlock(void *arg)
  * Threads that wait for a replica have a connection each, and there are only so many. A thread that finds all
  * connections in use gets the next free one at once, and so asks in time.
  */
-TEST(more_threads_than_connections_all_get_their_replicas)
+TEST_ON(more_threads_than_connections_all_get_their_replicas, struct pair *p)
 {
     enum { CONNECTIONS = 8, THREADS = 3 * CONNECTIONS };
-    struct pair p = start_pair();
     struct try tries[THREADS];
     actor *actors[THREADS];
     char line[32];
 
-    dibs_runtime *rt = open_url(p.master->url, &one_replica);
+    dibs_runtime *rt = test_runtime(open_url(p->master->url, &one_replica));
     snprintf(line, sizeof line, "blocked_clients:%d", CONNECTIONS);
-    await_acknowledgement(p.master);
-    server_pause(p.replica);
+    await_acknowledgement(p->master);
+    server_pause(p->replica);
     for (int i = 0; i < THREADS; i++) {
         tries[i] = (struct try){.rt = rt};
         snprintf(tries[i].name, sizeof tries[i].name, "x%d", i);
         actors[i] = actor_start();
         actor_begin(actors[i], try_and_unlock, &tries[i]);
     }
-    await_info(p.master, "clients", line);
+    await_info(p->master, "clients", line);
     for (int i = 0; i < THREADS; i++)
         actor_await_asleep(actors[i]);
-    server_resume(p.replica);
+    server_resume(p->replica);
     for (int i = 0; i < THREADS; i++) {
         actor_end(actors[i]);
         assert_status(DIBS_OK, tries[i].status);
     }
-    dibs_close(rt);
-    stop_pair(p);
 }
 
 enum { CAREFUL_THREADS = 4, CAREFUL_TRIES = 10 };
@@ -111,17 +104,16 @@ static void *try_carefully(void *arg)
  * Each call needs a connection of its own for a while. Where no more can be made, the calls take turns on the open
  * ones.
  */
-TEST(calls_share_the_connections_where_no_more_can_be_made)
+TEST_ON(calls_share_the_connections_where_no_more_can_be_made, struct pair *p)
 {
-    struct pair p = start_pair();
     struct careful all[CAREFUL_THREADS];
-    dibs_runtime *rt = open_url(p.master->url, &one_replica);
+    dibs_runtime *rt = test_runtime(open_url(p->master->url, &one_replica));
 
     assert_status(DIBS_OK, dibs_lock(rt, "x"));
     while (dibs_extend(rt, "x", LONG_LEASE_MS) != DIBS_OK) /* so the scheduler is connected */
         pause_ms(1);
     assert_status(DIBS_OK, dibs_unlock(rt, "x"));
-    server_do(p.master, "CONFIG SET maxclients 1");
+    server_do(p->master, "CONFIG SET maxclients 1");
     for (unsigned i = 0; i < CAREFUL_THREADS; i++) {
         all[i] = (struct careful){.rt = rt};
         snprintf(all[i].name, sizeof all[i].name, "careful-%u", i);
@@ -131,43 +123,36 @@ TEST(calls_share_the_connections_where_no_more_can_be_made)
         pthread_join(all[i].thread, NULL);
         assert_that(all[i].good == CAREFUL_TRIES, "%u: %s", all[i].good, all[i].detail);
     }
-    server_do(p.master, "CONFIG SET maxclients 10000");
-    dibs_close(rt);
-    stop_pair(p);
+    server_do(p->master, "CONFIG SET maxclients 10000");
 }
 
 /* The release of another client made the grant, and that release waits for no replica. */
-TEST(a_pushed_grant_waits_for_its_replicas)
+TEST_ON(a_pushed_grant_waits_for_its_replicas, struct pair *p)
 {
-    struct pair p = start_pair();
     actor *waiter = actor_start();
     char token[192];
     char copy[192];
 
-    dibs_runtime *holder = open_runtime(p.master, LONG_LEASE_MS);
-    dibs_runtime *careful = open_url(p.master->url, &one_replica);
+    dibs_runtime *holder = test_runtime(open_runtime(p->master, LONG_LEASE_MS));
+    dibs_runtime *careful = test_runtime(open_url(p->master->url, &one_replica));
     for (int i = 0; i < 3; i++) {
         assert_status(DIBS_OK, dibs_lock(holder, "x"));
         actor_begin_lock(waiter, careful, "x", DIBS_WAIT_FOREVER);
-        queue_await(p.master, "x", 1);
-        snprintf(token, sizeof token, "%s", queue_at(p.master, "x", 0).token);
-        await_acknowledgement(p.master); /* so that nothing but the grant is waited for */
-        server_pause(p.replica);
+        queue_await(p->master, "x", 1);
+        snprintf(token, sizeof token, "%s", queue_at(p->master, "x", 0).token);
+        await_acknowledgement(p->master); /* so that nothing but the grant is waited for */
+        server_pause(p->replica);
         assert_status(DIBS_OK, dibs_unlock(holder, "x"));
-        await_info(p.master, "clients", "blocked_clients:1"); /* granted, and not acknowledged */
+        await_info(p->master, "clients", "blocked_clients:1"); /* granted, and not acknowledged */
         assert_true(actor_busy(waiter));
         assert_status(DIBS_BUSY, dibs_trylock(holder, "x"));
-        server_resume(p.replica);
+        server_resume(p->replica);
         assert_status(DIBS_OK, actor_result(waiter));
-        assert_true(server_string(p.replica, copy, sizeof copy, "GET lock:x"));
+        assert_true(server_string(p->replica, copy, sizeof copy, "GET lock:x"));
         assert_string_equal(copy, token);
         assert_status(DIBS_OK, actor_unlock(waiter, careful, "x"));
     }
-    queue_assert_gone(p.master, "x");
-    actor_end(waiter);
-    dibs_close(careful);
-    dibs_close(holder);
-    stop_pair(p);
+    queue_assert_gone(p->master, "x");
 }
 
 /* No replica acknowledges the grant: it is given back, and the next waiter gets the lock. */
@@ -255,9 +240,8 @@ static void lead_to(const char *address, const server *s)
  * The replica is promoted, and the address leads to it, but the connections to the old master, which refuses
  * everything, still stand: they are given up. What is held is renewed in the new master, or restored there.
  */
-TEST(an_address_that_moves_to_the_new_master_is_followed)
+TEST_ON(an_address_that_moves_to_the_new_master_is_followed, struct pair *p)
 {
-    struct pair p = start_pair();
     char folder[64];
     char address[100];
     char url[120];
@@ -266,31 +250,29 @@ TEST(an_address_that_moves_to_the_new_master_is_followed)
     assert_true(temporary_folder(folder, sizeof folder));
     snprintf(address, sizeof address, "%s/address", folder);
     snprintf(url, sizeof url, "unix://%s", address);
-    lead_to(address, p.master);
-    dibs_runtime *rt = open_url(url, &(dibs_config){.lease_ms = 3 * SAFE_LEASE_MS, .outage_ms = LIMIT_MS});
-    dibs_runtime *second = open_url(url, &(dibs_config){.lease_ms = LONG_LEASE_MS, .outage_ms = LIMIT_MS});
+    lead_to(address, p->master);
+    dibs_runtime *rt =
+        test_runtime(open_url(url, &(dibs_config){.lease_ms = 3 * SAFE_LEASE_MS, .outage_ms = LIMIT_MS}));
+    dibs_runtime *second =
+        test_runtime(open_url(url, &(dibs_config){.lease_ms = LONG_LEASE_MS, .outage_ms = LIMIT_MS}));
     for (int i = 0; i < 3; i++) {
         assert_status(DIBS_OK, dibs_lock(rt, "x"));
-        await_acknowledgement(p.master);
+        await_acknowledgement(p->master);
         actor_begin_lock(waiter, second, "x", DIBS_WAIT_FOREVER);
-        queue_await(p.master, "x", 1);
-        server_do(p.replica, "REPLICAOF NO ONE");
-        server_do(p.master, "REPLICAOF 127.0.0.1 %d", p.replica->port);
-        lead_to(address, p.replica);
-        server_do(p.replica, "PEXPIRE lock:x %d", 3 * SAFE_LEASE_MS / 2);
-        await_that(server_integer(p.replica, "PTTL lock:x") > 2 * SAFE_LEASE_MS);
+        queue_await(p->master, "x", 1);
+        server_do(p->replica, "REPLICAOF NO ONE");
+        server_do(p->master, "REPLICAOF 127.0.0.1 %d", p->replica->port);
+        lead_to(address, p->replica);
+        server_do(p->replica, "PEXPIRE lock:x %d", 3 * SAFE_LEASE_MS / 2);
+        await_that(server_integer(p->replica, "PTTL lock:x") > 2 * SAFE_LEASE_MS);
         assert_status(DIBS_OK, dibs_check(rt, "x"));
         lock_and_release(rt, "y", LIMIT_MS);
         assert_status(DIBS_OK, dibs_unlock(rt, "x"));
         actor_gets(waiter, second, "x");
-        p = (struct pair){p.replica, p.master};
-        await_info(p.master, "replication", "state=online");
+        *p = (struct pair){p->replica, p->master};
+        await_info(p->master, "replication", "state=online");
     }
-    actor_end(waiter);
-    dibs_close(second);
-    dibs_close(rt);
     remove_folder(folder);
-    stop_pair(p);
 }
 
-TESTS(NULL, NULL)
+TESTS(pair_setup, pair_teardown)
