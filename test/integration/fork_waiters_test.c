@@ -118,8 +118,7 @@ TEST_ON(a_child_has_none_of_its_parents_sockets, fixture *f)
     assert_status(DIBS_OK, dibs_lock(holder, "x"));
     struct sockets before = open_sockets();
     f->config.renew_ms = 20;
-    f->config.command_timeout_ms = LIMIT_MS; /* no call fails because the machine stalls */
-    fixture_open(f, LONG_LEASE_MS);
+    fixture_open_patient(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "y"));
     actor *waiter = actor_locking(f->rt, "x", FOREVER);
     queue_await(f->server, "x", 1);
@@ -129,7 +128,6 @@ TEST_ON(a_child_has_none_of_its_parents_sockets, fixture *f)
     run_child(child_looks_at_its_sockets, f->rt);
     assert_status(DIBS_OK, dibs_unlock(holder, "x"));
     actor_gets(waiter, f->rt, "x");
-    actor_end(waiter);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "y"));
     assert_int_equal(stats_of(f->rt).reconnects, 0);
 }
@@ -164,8 +162,7 @@ TEST_ON(a_grant_on_its_way_at_a_fork_is_the_parents, fixture *f)
     actor *waiter = actor_start();
     uint64_t granted;
 
-    f->config.command_timeout_ms = LIMIT_MS; /* no call fails because the machine stalls */
-    fixture_open(f, LONG_LEASE_MS);
+    fixture_open_patient(f, LONG_LEASE_MS);
     have_a_push(f, rt, waiter);
     for (int i = 0; i < 2 * CHILD_KINDS; i++) {
         assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
@@ -184,7 +181,6 @@ TEST_ON(a_grant_on_its_way_at_a_fork_is_the_parents, fixture *f)
         assert_status(DIBS_OK, actor_unlock(waiter, rt, "x"));
     }
     assert_int_equal(stats_of(rt).reconnects, 0);
-    actor_end(waiter);
     dibs_close(rt);
     queue_assert_gone(f->server, "x");
 }
@@ -199,8 +195,7 @@ TEST_ON(a_grant_at_the_moment_of_a_fork_is_the_parents, fixture *f)
     process *holder = agent_start(f->server->url, LONG_LEASE_MS);
     actor *waiter = actor_start();
 
-    f->config.command_timeout_ms = LIMIT_MS; /* no call fails because the machine stalls */
-    fixture_open(f, LONG_LEASE_MS);
+    fixture_open_patient(f, LONG_LEASE_MS);
     for (int i = 0; i < TIMES; i++) {
         assert_status(DIBS_OK, agent_lock(holder, "x", LIMIT_MS));
         actor_begin_lock(waiter, f->rt, "x", FOREVER);
@@ -211,7 +206,6 @@ TEST_ON(a_grant_at_the_moment_of_a_fork_is_the_parents, fixture *f)
         actor_gets(waiter, f->rt, "x");
     }
     assert_int_equal(stats_of(f->rt).reconnects, 0);
-    actor_end(waiter);
     agent_stop(holder);
     queue_assert_gone(f->server, "x");
 }
@@ -245,8 +239,6 @@ TEST_ON(waiters_of_each_kind_survive_a_fork, fixture *f)
     actor_gets(ordered, f->rt, "x");
     actor_gets(local, f->rt, "x");
     assert_int_equal(stats_of(f->rt).reconnects, 0);
-    actor_end(local);
-    actor_end(ordered);
     queue_assert_gone(f->server, "x");
 }
 
@@ -255,8 +247,7 @@ TEST_ON(an_ask_in_flight_at_a_fork_is_the_parents, fixture *f)
 {
     actor *asker = actor_start();
 
-    f->config.command_timeout_ms = LIMIT_MS;
-    fixture_open(f, LONG_LEASE_MS);
+    fixture_open_patient(f, LONG_LEASE_MS);
     for (int i = 0; i < 5; i++) {
         pid_t child;
 

@@ -57,10 +57,8 @@ static struct crowd crowd_share(masters *m, dibs_runtime *other)
 
 static void crowd_leave(struct crowd *crowd)
 {
-    for (int i = 0; i < READERS; i++) {
+    for (int i = 0; i < READERS; i++)
         assert_status(DIBS_OK, actor_unlock(crowd->readers[i], crowd->rts[i], "a"));
-        actor_end(crowd->readers[i]);
-    }
 }
 
 /* ------------------------------------------------------- readers and writers */
@@ -113,7 +111,6 @@ TEST_ON_THREE_AND_FIVE(readers_share_and_a_writer_has_it_when_all_have_left, mas
         assert_true(actor_busy(writer));
         assert_status(DIBS_OK, actor_check(crowd.readers[i], crowd.rts[i], "a"));
         assert_status(DIBS_OK, actor_unlock(crowd.readers[i], crowd.rts[i], "a"));
-        actor_end(crowd.readers[i]);
     }
     assert_status(DIBS_OK, actor_result(writer));
     assert_true(actor_fence(writer, other) > most);
@@ -144,7 +141,6 @@ TEST_ON_THREE_AND_FIVE(readers_without_end_do_not_keep_a_writer_out, masters *m)
     for (int i = 0; i < READERS; i++) {
         crowd.readers[i] = actor_start();
         assert_status(DIBS_BUSY, actor_lock_with(crowd.readers[i], crowd.rts[i], "a", 0, &shared));
-        actor_end(crowd.readers[i]);
     }
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
     actor_gets(writer, other, "a");
@@ -187,7 +183,6 @@ TEST_ON_THREE_AND_FIVE(shared_leases_are_renewed_though_a_minority_is_down, mast
     actor *late = actor_start();
     assert_status(DIBS_OK, actor_lock_with(late, other, "a", LIMIT_MS, &shared));
     assert_status(DIBS_OK, actor_unlock(late, other, "a"));
-    actor_end(late);
     for (size_t i = 0; i < m->count - m->majority; i++)
         server_resume(m->servers[i]);
     crowd_leave(&crowd);
@@ -221,8 +216,7 @@ static void delete_until_lost(masters *m, const struct crowd *crowd)
 
 TEST_ON_THREE_AND_FIVE(a_share_lost_by_a_minority_is_set_again_and_by_a_majority_is_lost, masters *m)
 {
-    m->config.command_timeout_ms = LIMIT_MS;
-    masters_open_connected(m, SAFE_LEASE_MS);
+    masters_open_patient(m, SAFE_LEASE_MS);
     dibs_runtime *other = test_runtime(masters_open_another(m, SAFE_LEASE_MS));
     struct crowd crowd = crowd_share(m, other);
     await_sharers(m, READERS, m->count);
@@ -232,10 +226,8 @@ TEST_ON_THREE_AND_FIVE(a_share_lost_by_a_minority_is_set_again_and_by_a_majority
         assert_status(DIBS_OK, actor_check(crowd.readers[i], crowd.rts[i], "a"));
     assert_status(DIBS_BUSY, dibs_trylock(m->rt, "a"));
     delete_until_lost(m, &crowd);
-    for (int i = 0; i < READERS; i++) {
+    for (int i = 0; i < READERS; i++)
         assert_status(DIBS_LOST, actor_unlock(crowd.readers[i], crowd.rts[i], "a"));
-        actor_end(crowd.readers[i]);
-    }
 }
 
 /* Once is enough, but where the machine takes 100 ms from master to master: a renewal in between sets the lock again.
@@ -267,10 +259,8 @@ TEST_ON_THREE_AND_FIVE(a_forced_unlock_on_a_quorum_ends_one_sharer_or_all, maste
     await_told(other, READERS - 1);
     force_until_lost(m, NULL, &crowd, READERS);
     assert_false(owner_of(other, "a").held);
-    for (int i = 0; i < READERS; i++) {
+    for (int i = 0; i < READERS; i++)
         assert_status(DIBS_LOST, actor_unlock(crowd.readers[i], crowd.rts[i], "a"));
-        actor_end(crowd.readers[i]);
-    }
 }
 
 /* Renewals change the key at all masters, and all sharers are told: they look, and change nothing in turn. */

@@ -39,7 +39,6 @@ static void subscribe(fixture *f, dibs_runtime *rt, dibs_runtime *holder)
     queue_await(f->server, "first", 1);
     assert_status(DIBS_OK, dibs_unlock(holder, "first"));
     actor_gets(waiter, rt, "first");
-    actor_end(waiter);
     await_scheduler(rt);
 }
 

@@ -95,7 +95,6 @@ TEST_ON(a_holder_knows_its_token, fixture *f)
     dibs_hold hold = hold_of(f->rt, "x");
     assert_int_equal(out[1].fence, hold.fence);
     assert_status(DIBS_OK, actor_unlock(a, f->rt, "x"));
-    actor_end(a);
     assert_status(DIBS_OK, dibs_force_unlock(f->rt, "x", token));
     await_lost(f->rt, "x");
     assert_status(DIBS_LOST, dibs_token_of(f->rt, "x", token));
@@ -130,7 +129,6 @@ TEST_ON(sharing_refuses_wrong_arguments, fixture *f)
     actor *a = actor_start();
     actor_begin(a, close_it, f->rt);
     actor_finish(a);
-    actor_end(a);
     f->rt = NULL;
     assert_status(DIBS_LOST, dibs_token_of(closed, "x", token));
     assert_string_equal(token, "");
@@ -168,7 +166,6 @@ TEST_ON(readers_share_and_a_writer_waits_for_all, fixture *f)
     for (int i = 0; i < READERS; i++) {
         assert_true(actor_busy(writer));
         assert_status(DIBS_OK, actor_unlock(readers[i], i % 2 ? f->rt : second, "x"));
-        actor_end(readers[i]);
     }
     assert_status(DIBS_OK, actor_result(writer));
     assert_true(actor_busy(late));
@@ -195,10 +192,8 @@ TEST_ON(all_readers_are_let_in_when_a_writer_leaves, fixture *f)
     for (int i = 0; i < READERS; i++)
         assert_status(DIBS_OK, actor_result(readers[i]));
     assert_int_equal(owner_of(f->rt, "x").sharers, READERS);
-    for (int i = 0; i < READERS; i++) {
+    for (int i = 0; i < READERS; i++)
         assert_status(DIBS_OK, actor_unlock(readers[i], i % 2 ? f->rt : second, "x"));
-        actor_end(readers[i]);
-    }
 }
 
 TEST_ON(a_semaphore_grants_no_more_than_its_permits, fixture *f)
@@ -408,7 +403,6 @@ TEST(newcomers_remove_dead_sharers)
     server_do(couple.fixture->server, "ZADD dibs:share:{lock:x} -1 +dibs:dead~0 1 -dibs:dead~0");
     await_or_say(have_taken_the_dead_out(&couple), "a dead sharer stays");
     assert_status(DIBS_OK, dibs_unlock(rt, "x"));
-    actor_end(couple.other);
 }
 
 /* The calling thread shares x, and so do as many whose leases are over. The account has the rights of ACCOUNTS.md. */
@@ -484,8 +478,6 @@ TEST_ON(a_refused_sharer_leaves_nothing_behind, fixture *f)
         server_do(f->server, "DEL dibs:share:{lock:x}");
         dibs_close(less);
     }
-    for (int j = 0; j < 2; j++)
-        actor_end(others[j]);
 }
 
 /* The script meets the refused command when the asker is in the queue. */
@@ -499,10 +491,8 @@ TEST_ON(a_refused_waiter_for_sharers_leaves_the_queue, fixture *f)
         assert_status(DIBS_OK, actor_lock_with(others[j], f->rt, "x", 0, &shared));
     assert_status(DIBS_DENIED, dibs_timedlock(less, "x", LIMIT_MS));
     await_that(!server_has(f->server, "dibs:queue:{lock:x}"));
-    for (int j = 0; j < 2; j++) {
+    for (int j = 0; j < 2; j++)
         assert_status(DIBS_OK, actor_unlock(others[j], f->rt, "x"));
-        actor_end(others[j]);
-    }
     dibs_close(less);
 }
 
@@ -551,7 +541,6 @@ TEST_ON(a_waiter_comes_again_when_the_first_of_the_leases_is_over, fixture *f)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     await_that(!actor_busy(waiter));
     actor_gets(waiter, f->rt, "x");
-    actor_end(waiter);
     process_free(team);
 }
 
@@ -696,7 +685,6 @@ TEST_ON(sharers_restore_their_leases, fixture *f)
     for (int i = 0; i < READERS; i++) {
         assert_status(DIBS_OK, actor_check(readers[i], i % 2 ? f->rt : second, "x"));
         assert_status(DIBS_OK, actor_unlock(readers[i], i % 2 ? f->rt : second, "x"));
-        actor_end(readers[i]);
     }
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     assert_true(fence_of(f->rt, "x") > fence);

@@ -145,8 +145,6 @@ TEST_ON(a_waiter_asks_again_after_a_suspension, fixture *f)
         assert_status(DIBS_OK, actor_result(ordered));
         expect_whole_lease(f, ordered, LONG_LEASE_MS);
     }
-    actor_end(waiter);
-    actor_end(ordered);
     agent_stop(holder);
     queue_assert_gone(f->server, "x");
 }

@@ -111,8 +111,8 @@ static void a_wait_within_the_process_ends_beside(fixture *f, bool breaks)
     dibs_task *tasks[ASKS];
 
     open_patient(f);
-    dibs_task *local = task_of_runtime(f->rt);
-    dibs_queue *asks = queue_new(), *q = queue_new();
+    dibs_task *local = test_task(task_of_runtime(f->rt));
+    dibs_queue *asks = test_queue(queue_new()), *q = test_queue(queue_new());
     assert_status(DIBS_OK, dibs_lock(f->rt, "held"));
     assert_status(DIBS_OK, task_lock(local, "first", 0, q));
     assert_status(DIBS_OK, task_unlock(local, "first", q));
@@ -121,7 +121,7 @@ static void a_wait_within_the_process_ends_beside(fixture *f, bool breaks)
     server_pause(f->server);
     for (int i = 0; i < ASKS; i++) {
         char name[] = {(char)('a' + i), '\0'};
-        tasks[i] = task_of_runtime(f->rt);
+        tasks[i] = test_task(task_of_runtime(f->rt));
         begin_lock(tasks[i], name, FOREVER, NULL, asks);
     }
     dibs_completion c;
@@ -139,11 +139,6 @@ static void a_wait_within_the_process_ends_beside(fixture *f, bool breaks)
         assert_status(DIBS_CANCELLED, next_done(asks).status);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "held"));
     await_that(is_free(f));
-    for (int i = 0; i < ASKS; i++)
-        dibs_task_free(tasks[i]);
-    dibs_task_free(local);
-    dibs_queue_free(asks);
-    dibs_queue_free(q);
 }
 
 TEST(asks_without_an_answer_hold_up_no_others)
@@ -159,11 +154,11 @@ static void a_begun_call_ends_in_time_beside_many(fixture *f, bool breaks)
     char names[TASKS][8];
 
     open_patient(f);
-    dibs_task *impatient = task_of_runtime(f->rt), *others = task_of_runtime(f->rt);
-    dibs_queue *q = queue_new(), *unanswered = queue_new();
+    dibs_task *impatient = test_task(task_of_runtime(f->rt)), *others = test_task(task_of_runtime(f->rt));
+    dibs_queue *q = test_queue(queue_new()), *unanswered = test_queue(queue_new());
     for (int i = 0; i < TASKS; i++) {
         snprintf(names[i], sizeof names[i], "n%d", i);
-        tasks[i] = task_of_runtime(f->rt);
+        tasks[i] = test_task(task_of_runtime(f->rt));
         if (i % 3 == 0)
             assert_status(DIBS_OK, task_lock(tasks[i], names[i], 0, unanswered));
     }
@@ -187,12 +182,6 @@ static void a_begun_call_ends_in_time_beside_many(fixture *f, bool breaks)
     server_resume(f->server);
     for (int i = 0; i < TASKS + 1; i++)
         assert_status(DIBS_OK, next_done(unanswered).status);
-    for (int i = 0; i < TASKS; i++)
-        dibs_task_free(tasks[i]);
-    dibs_task_free(impatient);
-    dibs_task_free(others);
-    dibs_queue_free(q);
-    dibs_queue_free(unanswered);
 }
 
 TEST(a_begun_call_ends_in_time_beside_many_without_an_answer)
@@ -276,7 +265,7 @@ TEST_ON(waits_that_end_together_leave_together, fixture *f)
     fixture_open(f, LONG_LEASE_MS);
     dibs_runtime *other = test_runtime(open_runtime(f->server, 0));
     dibs_queue *q = test_queue(queue_new());
-    dibs_task *first = task_of_runtime(f->rt);
+    dibs_task *first = test_task(task_of_runtime(f->rt));
     assert_status(DIBS_OK, dibs_lock(other, "a"));
     begin_lock(first, "a", FOREVER, &fair, q); /* when the subscription stands, all who wait ask once more */
     queue_await(f->server, "a", 1);
@@ -286,7 +275,7 @@ TEST_ON(waits_that_end_together_leave_together, fixture *f)
     int64_t end = now_ms() + 2000;
     for (int i = 0; i < TASKS; i++) {
         int64_t left = end - now_ms();
-        tasks[i] = task_of_runtime(f->rt);
+        tasks[i] = test_task(task_of_runtime(f->rt));
         begin_lock(tasks[i], "a", left > 1 ? left : 1, &fair, q);
     }
     for (int i = 0; i < TASKS; i++)
@@ -297,9 +286,6 @@ TEST_ON(waits_that_end_together_leave_together, fixture *f)
     assert_status(DIBS_OK, dibs_unlock(other, "a"));
     expect_done(q, DIBS_DONE_LOCK, DIBS_OK, first);
     assert_status(DIBS_OK, task_unlock(first, "a", q));
-    dibs_task_free(first);
-    for (int i = 0; i < TASKS; i++)
-        dibs_task_free(tasks[i]);
 }
 
 /* No replica acknowledges: the grant is given back, also where the call was cancelled meanwhile. */

@@ -103,7 +103,6 @@ TEST_ON(a_thread_may_end_in_the_queue_of_its_process, fixture *f)
     assert_status(DIBS_OK, actor_result(second));
     expect_orphans(f, 1);
     assert_status(DIBS_OK, actor_unlock(second, f->rt, "x"));
-    actor_end(second);
     expect_nothing_left(f);
 }
 
@@ -128,10 +127,8 @@ TEST_ON(a_thread_may_end_in_the_queue_of_the_store, fixture *f)
         assert_int_equal(queue_size(f->server, "x"), 1);
         assert_status(DIBS_OK, dibs_unlock(holder, "x"));
         actor_join(a);
-        if (behind) {
+        if (behind)
             actor_gets(behind, f->rt, "x");
-            actor_end(behind);
-        }
         expect_orphans(f, i);
         events_await(&f->events, DIBS_EVENT_ORPHANED, "x");
         assert_status(DIBS_OK, dibs_timedlock(holder, "x", LIMIT_MS));
@@ -191,8 +188,7 @@ TEST_ON(a_thread_may_end_in_a_fair_queue, fixture *f)
 /* A stopped server keeps the threads inside their calls. */
 TEST_ON(threads_may_end_while_they_ask, fixture *f)
 {
-    f->config.command_timeout_ms = LIMIT_MS;
-    fixture_open(f, LONG_LEASE_MS);
+    fixture_open_patient(f, LONG_LEASE_MS);
     for (uint64_t i = 1; i <= 4; i++) {
         actor *a = actor_start();
 

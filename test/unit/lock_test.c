@@ -210,7 +210,6 @@ TEST_ON(an_unlock_by_another_thread_is_told, stage *s)
 
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     assert_status(DIBS_NOT_HELD, actor_unlock(other, s->rt, "a"));
-    actor_end(other);
     assert_int_equal(stats_of(s->rt).not_held, 1);
     assert_int_equal(events_await(&s->events, DIBS_EVENT_NOT_HELD, "a").fence, 0);
     assert_status(DIBS_OK, dibs_check(s->rt, "a"));
@@ -377,7 +376,6 @@ TEST_ON(an_extension_not_answered_in_time_says_so, stage *s)
         assert_int_equal(e.hold.remaining_ms, (believed((uint32_t)cases[i].left) - MS(1000)) / MS(1));
         stage_let_renewals_go(s);
         stage_settle(s);
-        actor_end(a);
     }
 }
 

@@ -40,10 +40,8 @@ TEST_ON(a_thread_in_line_is_told_of_an_outage, stage *s)
         stage_await_waiting(s, i + 2);
     }
     moved_clock_advance(&s->clock, MS(400));
-    for (size_t i = 0; i < CROWD; i++) {
+    for (size_t i = 0; i < CROWD; i++)
         assert_status(DIBS_UNAVAILABLE, actor_result(crowd[i]));
-        actor_end(crowd[i]);
-    }
     assert_int_equal(stats_of(s->rt).timed_out, 0);
     dibs_shutdown(s->rt);
     assert_status(DIBS_CLOSED, actor_result(asker));
@@ -64,7 +62,6 @@ TEST_ON(the_end_of_an_outage_is_noticed, stage *s)
     actor *waiter = stage_waiter(s, "x", 400, 2);
     moved_clock_advance(&s->clock, MS(400));
     assert_status(DIBS_TIMEOUT, actor_result(waiter));
-    actor_end(waiter);
     dibs_shutdown(s->rt);
     assert_status(DIBS_CLOSED, actor_result(asker));
 }
@@ -137,10 +134,8 @@ TEST_ON(a_thread_in_line_rides_an_outage_out, stage *s)
     faults_confirm(&s->faults);
     faults_acquire(&s->faults, DIBS_OK, 0);
     moved_clock_advance(&s->clock, MS(200));
-    for (size_t i = 0; i < CROWD; i++) {
+    for (size_t i = 0; i < CROWD; i++)
         actor_gets(waiters[i], s->rt, "x");
-        actor_end(waiters[i]);
-    }
 }
 
 /* All waiters leave at once when the outage budget is over, not one after the other. */
@@ -240,7 +235,6 @@ TEST_ON(grants_without_replicas_are_forgotten, stage *s)
     stage_await_waiting(s, 2);
     moved_clock_advance(&s->clock, MS(400));
     assert_status(DIBS_TIMEOUT, actor_result(other));
-    actor_end(other);
     faults_acquire(&s->faults, DIBS_UNAVAILABLE, 1);
     moved_clock_advance(&s->clock, MS(1000));
     stage_await_waiting(s, 1);
@@ -300,7 +294,6 @@ TEST_ON(a_wait_without_replicas_ends_with_that_reason, stage *s)
         actor_finish(crowd[i]);
         assert_that(told[i].status == DIBS_UNAVAILABLE && told[i].of_replicas, "%zu: %s", i,
                     dibs_status_name(told[i].status));
-        actor_end(crowd[i]);
     }
     assert_int_equal(stats_of(s->rt).timed_out, 0);
 }
@@ -334,10 +327,8 @@ TEST_ON(all_waiters_without_replicas_give_up_together, stage *s)
         meet_a_rival(s, CROWD);
     stage_await_waiting(s, CROWD);
     moved_clock_advance(&s->clock, MS(200));
-    for (size_t i = 0; i < CROWD; i++) {
+    for (size_t i = 0; i < CROWD; i++)
         assert_status(DIBS_UNAVAILABLE, actor_result(crowd[i]));
-        actor_end(crowd[i]);
-    }
 }
 
 /* The thread has its own outage budget, which counts from when it came, even before it meets a grant without replicas.
