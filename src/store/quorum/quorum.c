@@ -278,10 +278,7 @@ static void close_quorum(struct dibs__store *base)
 /* Gathering is the thread's: beginning it at one member covers what the thread sends to any of them. */
 static void gather(struct dibs__store *base, bool on)
 {
-    struct dibs__store *first = dibs__quorum_of(base)->members[0].store;
-
-    if (first->ops->gather)
-        first->ops->gather(first, on);
+    dibs__store_gather(dibs__quorum_of(base)->members[0].store, on);
 }
 
 static const struct dibs__store_ops quorum_ops = {

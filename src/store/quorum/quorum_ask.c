@@ -68,11 +68,6 @@ void dibs__quorum_ask_begin(struct dibs__store *base, struct dibs__op *op)
 
 /* --------------------------------------------------------------- the majority */
 
-static struct asking *asking_of(const struct dibs__fan_out *fan_out)
-{
-    return fan_out->context;
-}
-
 static bool can_be_had(const struct dibs__fan_out *fan_out, uint32_t have)
 {
     return dibs__set_count(have | fan_out->open) >= fan_out->quorum->majority;
@@ -80,7 +75,7 @@ static bool can_be_had(const struct dibs__fan_out *fan_out, uint32_t have)
 
 static int64_t patient_until(const struct dibs__fan_out *fan_out)
 {
-    const struct asking *asking = asking_of(fan_out);
+    const struct asking *asking = fan_out->context;
 
     return asking->attempt->wait ? 0 : dibs__after_ms(asking->began, TRY_LEAST_MS);
 }
@@ -88,7 +83,7 @@ static int64_t patient_until(const struct dibs__fan_out *fan_out)
 /* Whether the others can't be a majority, or take long, while a majority is possible with those that rest. */
 static bool needs_spared(const struct dibs__fan_out *fan_out, int64_t now)
 {
-    const struct asking *asking = asking_of(fan_out);
+    const struct asking *asking = fan_out->context;
 
     return asking->claim->spared && can_be_had(fan_out, asking->granted | asking->claim->spared) &&
            (!can_be_had(fan_out, asking->granted) || dibs__fan_out_is_overdue(fan_out, now));
@@ -102,7 +97,7 @@ static bool needs_spared(const struct dibs__fan_out *fan_out, int64_t now)
  */
 static bool is_voted(const struct dibs__fan_out *fan_out, int64_t now)
 {
-    const struct asking *asking = asking_of(fan_out);
+    const struct asking *asking = fan_out->context;
     uint32_t replied = asking->granted | asking->refused;
     size_t majority = fan_out->quorum->majority;
 
@@ -120,7 +115,7 @@ static bool is_voted(const struct dibs__fan_out *fan_out, int64_t now)
 /* An operation other than an ask leads to another one as soon as it is answered. */
 static int least_votes(const struct dibs__fan_out *fan_out)
 {
-    const struct asking *asking = asking_of(fan_out);
+    const struct asking *asking = fan_out->context;
 
     for (size_t i = 0; i < fan_out->quorum->count; i++)
         if (dibs__set_has(fan_out->open, i) && (asking->raising || fan_out->ops[i].begun.kind != DIBS__OP_ASK))
@@ -130,7 +125,7 @@ static int least_votes(const struct dibs__fan_out *fan_out)
 
 static bool is_raised(const struct dibs__fan_out *fan_out, int64_t now)
 {
-    const struct asking *asking = asking_of(fan_out);
+    const struct asking *asking = fan_out->context;
 
     (void)now;
     return dibs__set_count(asking->raised) >= fan_out->quorum->majority || !can_be_had(fan_out, asking->raised);
@@ -138,7 +133,7 @@ static bool is_raised(const struct dibs__fan_out *fan_out, int64_t now)
 
 static void begin_raise(struct dibs__fan_out *fan_out, struct dibs__pending_op *op)
 {
-    const struct asking *asking = asking_of(fan_out);
+    const struct asking *asking = fan_out->context;
 
     dibs__pending_op_begin(op, (struct dibs__op){.kind = DIBS__OP_RAISE,
                                                  .name = asking->claim->name,
@@ -159,19 +154,13 @@ static uint32_t raises(const struct dibs__fan_out *fan_out)
     return set;
 }
 
-/* Whether the members that are raised or being raised are not yet a majority. */
-static bool needs_more(const struct dibs__fan_out *fan_out)
-{
-    return dibs__set_count(asking_of(fan_out)->raised | raises(fan_out)) < fan_out->quorum->majority;
-}
-
 /*
  * A larger fence came while others were being raised: raises those members again; members whose raise is still
  * under way are raised again once it has landed.
  */
 static void raise_again(struct dibs__fan_out *fan_out, uint64_t fence)
 {
-    struct asking *asking = asking_of(fan_out);
+    struct asking *asking = fan_out->context;
     uint32_t lower = asking->raised;
 
     asking->fence = fence;
@@ -184,7 +173,7 @@ static void raise_again(struct dibs__fan_out *fan_out, uint64_t fence)
 /* The member granted the lock. While fences are being raised, its own is raised too, if it is needed. */
 static void count_grant(struct dibs__fan_out *fan_out, struct dibs__pending_op *op)
 {
-    struct asking *asking = asking_of(fan_out);
+    struct asking *asking = fan_out->context;
     uint32_t bit = (uint32_t)1 << op->member->index;
 
     asking->granted |= bit;
@@ -192,13 +181,13 @@ static void count_grant(struct dibs__fan_out *fan_out, struct dibs__pending_op *
         raise_again(fan_out, op->answer.fence);
     if (asking->raising && op->answer.fence == asking->fence)
         asking->raised |= bit;
-    else if (asking->raising && needs_more(fan_out))
+    else if (asking->raising && dibs__set_count(asking->raised | raises(fan_out)) < fan_out->quorum->majority)
         begin_raise(fan_out, op);
 }
 
 static void land_ask(struct dibs__fan_out *fan_out, struct dibs__pending_op *op, dibs_status status)
 {
-    struct asking *asking = asking_of(fan_out);
+    struct asking *asking = fan_out->context;
 
     dibs__member_note(fan_out->quorum, op, status);
     if (status == DIBS_OK)
@@ -212,7 +201,7 @@ static void land_ask(struct dibs__fan_out *fan_out, struct dibs__pending_op *op,
 /* The grant of an earlier ask has been given back: now the member can be asked again. */
 static void land_leave(struct dibs__fan_out *fan_out, struct dibs__pending_op *op, dibs_status status)
 {
-    struct asking *asking = asking_of(fan_out);
+    struct asking *asking = fan_out->context;
 
     dibs__member_left(fan_out->quorum, op, status);
     if (!asking->raising && dibs__member_ask(op, asking->attempt))
@@ -221,7 +210,7 @@ static void land_leave(struct dibs__fan_out *fan_out, struct dibs__pending_op *o
 
 static void land_raise(struct dibs__fan_out *fan_out, struct dibs__pending_op *op, dibs_status status)
 {
-    struct asking *asking = asking_of(fan_out);
+    struct asking *asking = fan_out->context;
     uint32_t bit = (uint32_t)1 << op->member->index;
 
     if (status == DIBS_OK && op->begun.raise.fence == asking->fence)
@@ -256,7 +245,7 @@ static void land(struct dibs__fan_out *fan_out, struct dibs__pending_op *op, enu
  */
 static void raise_fences(struct dibs__fan_out *fan_out)
 {
-    struct asking *asking = asking_of(fan_out);
+    struct asking *asking = fan_out->context;
     uint32_t timeout_ms = fan_out->quorum->config.command_timeout_ms;
     int64_t now = dibs__quorum_now(fan_out->quorum);
 
@@ -294,24 +283,19 @@ static uint32_t abandon_raises(struct dibs__fan_out *fan_out)
 
 static int64_t proof_of(const struct dibs__fan_out *fan_out)
 {
+    const struct asking *asking = fan_out->context;
     int64_t proof = DIBS__NEVER;
 
     for (size_t i = 0; i < fan_out->quorum->count; i++)
-        if (dibs__set_has(asking_of(fan_out)->granted, i) && fan_out->ops[i].attempt.proof < proof)
-            proof = fan_out->ops[i].attempt.proof;
+        if (dibs__set_has(asking->granted, i))
+            proof = dibs__earlier(proof, fan_out->ops[i].attempt.proof);
     return proof;
-}
-
-/* Called when a majority granted the lock. An ask by the owner leaves the fence as it is. */
-static bool is_owner_still(const struct dibs__quorum *q, const struct dibs__claim *claim)
-{
-    return claim->fence > 0 && dibs__quorum_now(q) < claim->until;
 }
 
 static void hold(struct dibs__fan_out *fan_out, uint64_t generation, struct dibs__answer *answer)
 {
     struct dibs__quorum *q = fan_out->quorum;
-    const struct asking *asking = asking_of(fan_out);
+    const struct asking *asking = fan_out->context;
     struct dibs__claim *claim = asking->claim;
     struct dibs__attempt *attempt = asking->attempt;
 
@@ -427,7 +411,7 @@ static dibs_status tell_unraised(const struct dibs__quorum *q, const struct aski
 static dibs_status fail(struct dibs__fan_out *fan_out, struct dibs__answer *answer, struct dibs__error *error)
 {
     struct dibs__quorum *q = fan_out->quorum;
-    struct asking *asking = asking_of(fan_out);
+    struct asking *asking = fan_out->context;
     struct dibs__attempt *attempt = asking->attempt;
     bool replied = dibs__set_count(asking->granted | asking->refused) >= q->majority, retired;
 
@@ -436,7 +420,8 @@ static dibs_status fail(struct dibs__fan_out *fan_out, struct dibs__answer *answ
     attempt->in_store = is_queued(q, asking->claim, &retired);
     if (retired) {
         dibs__claim_retract(q, asking->claim);
-        dibs__quorum_attempt_set_back(attempt);
+        attempt->store_state.outer = 0;
+        dibs__attempt_clear(attempt);
         answer->retired = DIBS__RETIRED;
     }
     if (replied && asking->refused)
@@ -456,7 +441,7 @@ static dibs_status fail(struct dibs__fan_out *fan_out, struct dibs__answer *answ
 /* Asks the members that rest as well. */
 static void ask_the_spared(struct dibs__fan_out *fan_out)
 {
-    struct asking *asking = asking_of(fan_out);
+    struct asking *asking = fan_out->context;
     uint32_t spared = asking->claim->spared;
 
     asking->claim->spared = 0;
@@ -486,10 +471,11 @@ static dibs_status ask(struct dibs__quorum *q, struct asking *asking, struct dib
     int64_t now = dibs__quorum_now(q);
     if (dibs__set_count(asking->granted) < q->majority && now < fan_out.deadline && needs_spared(&fan_out, now))
         ask_the_spared(&fan_out);
-    if (dibs__set_count(asking->granted) >= q->majority && is_owner_still(q, claim)) {
+    bool granted = dibs__set_count(asking->granted) >= q->majority;
+    if (granted && claim->fence > 0 && dibs__quorum_now(q) < claim->until) { /* an ask by the owner keeps the fence */
         asking->fence = claim->fence;
         asking->raised = asking->granted;
-    } else if (dibs__set_count(asking->granted) >= q->majority) {
+    } else if (granted) {
         raise_fences(&fan_out);
     }
     bool had = dibs__set_count(asking->raised) >= q->majority;

@@ -151,18 +151,9 @@ static dibs_status finish(struct dibs__pending_op *op, int64_t deadline, struct 
 }
 
 /*
- * Discards the grant of a master whose clock was set: the master may have forgotten another lock too early. The
- * key that it has set is deleted with the attempt.
- */
-static dibs_status doubt_grant(struct dibs__pending_op *op, struct dibs__error *error)
-{
-    op->answer.why = DIBS__WHY_STEPPED;
-    return dibs__error_set(error, DIBS_UNAVAILABLE, "the clock of a master was set: it may not vote in the quorum now");
-}
-
-/*
- * Notes the master's clock, which the answer shows. A grant does not count either if the master was told meanwhile that
- * its clock had been set: it may have granted the lock before it was told.
+ * Notes the master's clock, which the answer shows. The grant of a master whose clock was set does not count: the
+ * master may have forgotten another lock too early. Nor does it if the master was told so meanwhile: it may have
+ * granted the lock before it was told. The key that it has set is deleted with the attempt.
  */
 static dibs_status note_clock(struct dibs__pending_op *op, bool is_ask, dibs_status status, struct dibs__error *error)
 {
@@ -171,7 +162,10 @@ static dibs_status note_clock(struct dibs__pending_op *op, bool is_ask, dibs_sta
     bool distrusted = server_us > 0 && dibs__member_note_clock(op->member, sent_at, server_us);
 
     distrusted = distrusted || atomic_load(&op->member->steps) != op->steps;
-    return is_ask && distrusted ? doubt_grant(op, error) : status;
+    if (!is_ask || !distrusted)
+        return status;
+    op->answer.why = DIBS__WHY_STEPPED;
+    return dibs__error_set(error, DIBS_UNAVAILABLE, "the clock of a master was set: it may not vote in the quorum now");
 }
 
 /* Whether the member has answered that operation, though perhaps that it grants nothing now. */
@@ -211,14 +205,11 @@ int64_t dibs__pending_op_end(const struct dibs__pending_op *op)
 
 /* ------------------------------------------------------------------- many */
 
-static bool is_worse(dibs_status one, dibs_status other)
-{
-    return other == DIBS_OK || (other == DIBS_UNAVAILABLE && one != DIBS_UNAVAILABLE);
-}
-
 void dibs__error_keep_worst(struct dibs__error *worst, const struct dibs__error *other)
 {
-    if (other->status != DIBS_OK && is_worse(other->status, worst->status))
+    bool may_pass = worst->status == DIBS_UNAVAILABLE && other->status != DIBS_UNAVAILABLE;
+
+    if (other->status != DIBS_OK && (worst->status == DIBS_OK || may_pass))
         *worst = *other;
 }
 

@@ -292,9 +292,6 @@ static inline void dibs__member_conclude(struct dibs__pending_op *op, bool held)
     op->member->store->ops->conclude(op->member->store, &op->attempt, held);
 }
 
-/* Resets the attempt to one that has never asked. */
-void dibs__quorum_attempt_set_back(struct dibs__attempt *attempt);
-
 /* The claim of an attempt that is being asked for. NULL: it was not asked for yet. */
 static inline struct dibs__claim *dibs__claim_of(const struct dibs__attempt *attempt)
 {

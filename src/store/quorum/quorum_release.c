@@ -60,12 +60,6 @@ void dibs__claim_retract(struct dibs__quorum *q, struct dibs__claim *claim)
     dibs__claim_unref(q, claim);
 }
 
-void dibs__quorum_attempt_set_back(struct dibs__attempt *attempt)
-{
-    attempt->store_state.outer = 0;
-    dibs__attempt_clear(attempt);
-}
-
 /* While the lock is held, the members' attempts stay with the claim: they are concluded when it ends. */
 void dibs__quorum_conclude(struct dibs__store *base, struct dibs__attempt *attempt, bool held)
 {

@@ -309,16 +309,10 @@ static bool takes_renewal(const struct dibs__member *member, const struct dibs__
 }
 
 /*
- * The fence by which a member that must set the lock again recognises that it has granted the lock to another
- * since. The member's clock may be ahead of the clocks of the majority that granted the lock, so the fence that
- * it gave may be larger than that of the hold.
+ * Adds the lease to the member's batch. By the fence, a member that must set the lock again recognises that it has
+ * granted the lock to another since. The member's clock may be ahead of the clocks of the majority that granted the
+ * lock, so the fence that it gave may be larger than that of the hold.
  */
-static uint64_t fence_there(const struct dibs__member_state *state, uint64_t fence)
-{
-    return state->fence > fence ? state->fence : fence;
-}
-
-/* Adds the lease to the member's batch. */
 static void add(struct part_batch *sent, struct dibs__claim *claim, const struct dibs__renewal *item, size_t at)
 {
     struct dibs__quorum *q = sent->member->quorum;
@@ -333,7 +327,7 @@ static void add(struct part_batch *sent, struct dibs__claim *claim, const struct
             .name = claim->name,
             .token = claim->token,
             .lease_ms = item->lease_ms,
-            .fence = top_up ? fence_there(state, item->fence) : item->fence,
+            .fence = top_up && state->fence > item->fence ? state->fence : item->fence,
             .extension = item->extension || state->behind,
             .top_up = top_up,
             .fixed = item->fixed,
