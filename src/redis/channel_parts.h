@@ -1,10 +1,5 @@
 /*
- * What the files of a channel share, and nobody else includes:
- *
- *     channel.c       requests: sending them, those in flight, waiting for their replies
- *     channel_io.c    the writing and the reading role, and the end of a link
- *     channel_wait.c  waiting for replies of several channels at the same time, and for messages
- *     channel_link.c  what is known of the link, making the next one, and what the scheduler's event loop calls
+ * What the files of a channel share, and nobody else includes. doc/ARCHITECTURE.md says what each file is for.
  *
  * Lock discipline
  *

@@ -1,11 +1,6 @@
 /*
- * What the files of the sentinels' object share, and nobody else includes:
- *
- *     sentinel.c         what other files call: waiting for the master, the scheduler's part, the survey
- *     sentinel_round.c   which sentinel is asked when, and what follows from the answers
- *     sentinel_vote.c    which master the answers name together
- *     sentinel_talk.c    the questions to one sentinel, and its answers
- *     sentinel_hosts.c   the sentinels that are known
+ * What the files of the sentinels' object share, and nobody else includes. doc/ARCHITECTURE.md says what each
+ * file is for.
  *
  * Lock discipline
  *

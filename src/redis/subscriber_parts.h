@@ -1,8 +1,5 @@
 /*
- * What the files of a subscriber share, and nobody else includes:
- *
- *     subscriber.c       the subscription: wanting, trusting and replacing it, and what is received
- *     subscriber_slots.c the subscriptions of slots, all on the same link
+ * What the files of a subscriber share, and nobody else includes. doc/ARCHITECTURE.md says what each file is for.
  *
  * The link is that of a channel (channel.h), which makes it, reads it and writes to it. The serial of the subscription
  * is that of the link.

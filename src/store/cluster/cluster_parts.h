@@ -1,12 +1,6 @@
 /*
- * What the files of the store on a cluster share; no other file includes it:
- *
- *     cluster_store.c   opening, closing, and the scheduler's part
- *     nodes.c           the nodes: a store for each that is in use, and what it reports
- *     map.c             which node has which slot, and when to ask for that
- *     operations.c      the operations of store.h that a thread waits for, on their way from node to node
- *     walk.c            what goes to all masters
- *     renewals.c        batches, divided among the nodes
+ * What the files of the store on a cluster share; no other file includes it. doc/ARCHITECTURE.md says what each
+ * file is for.
  *
  * Lock discipline: `mutex` guards which nodes there are, and whether they are open. It is held while a node is opened,
  * which only takes memory, but not while a node is asked anything, nor while its store is closed. `down` changes under

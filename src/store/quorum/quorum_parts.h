@@ -1,14 +1,5 @@
 /*
- * What the files of the quorum share:
- *   quorum.c          opening, closing, the scheduler's part, what the members report, which URLs are fit for them
- *   quorum_table.c    the table of claims, by token: what each member knows of each
- *   quorum_op.c       operations that were begun at one member, and how a thread waits for several
- *   quorum_member.c   one member's part in the asks of a token; operations that no thread waits for any more
- *   quorum_ask.c, quorum_release.c, quorum_query.c, quorum_force.c, quorum_renew.c: the operations of store.h
- *   quorum_examine.c  what endangers locks at the members; who may vote because an operator vouches for it
- *   quorum_vote.c     which masters may vote: looks at them
- *   quorum_admit.c    what follows from a look
- *   quorum_clock.c    whether a master's clock was set
+ * What the files of the quorum share; doc/ARCHITECTURE.md says what each of them is for.
  *
  * Lock discipline: `mutex` guards the table of claims, the states of each claim, the list of
  * detached operations, and how long a member rests. It is also held while the number of reachable

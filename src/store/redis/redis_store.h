@@ -1,15 +1,5 @@
 /*
- * What the files of the store on one Redis server share:
- *   redis_store.c    opening, closing, and the scheduler's part
- *   channels.c       which connection is used for what, and whether the server can be reached
- *   lock_call.c      one script about one lock, on one of those connections: sent, again if need be, and read
- *   redis_attempt.c  what is known of an attempt, and what the server says of its asks
- *   relocks.c        fences that the process may use again
- *   ask.c, release.c, force.c, stateless.c, walk.c, renew.c, examine.c: the operations of store.h
- *   retractions.c    tokens that are deleted in the background
- *   node.c           what only a node of a cluster does, and how it redirects a command
- *   tracking.c       how the server reports that locks have changed
- *   codec.c          the formats of what is sent and received, and the names of the keys
+ * What the files of the store on one Redis server share; doc/ARCHITECTURE.md says what each of them is for.
  *
  * Lock discipline: `mutex` guards which exclusive channels are in use and who waits for one, `relocks`, `restored`, the
  * retractions, and the probe and the foreign locks of tracking.c. `down` changes under the mutex, and the listener is
