@@ -175,10 +175,10 @@ static struct dibs__cluster *cluster_new(const struct dibs__store_config *config
 {
     struct dibs__cluster *cluster = calloc(1, sizeof *cluster);
 
-    if (!cluster)
+    if (!cluster || dibs__mutex_init(&cluster->mutex) != 0) {
+        free(cluster);
         return NULL;
-    if (dibs__mutex_init(&cluster->mutex) != 0)
-        goto no_mutex;
+    }
     int64_t now = dibs__now(config->clock);
     cluster->config = *config;
     cluster->map_at = dibs__after_ms(now, config->connect_timeout_ms);
@@ -196,9 +196,6 @@ static struct dibs__cluster *cluster_new(const struct dibs__store_config *config
     atomic_init(&cluster->unserved, -1);
     cluster->map_backoff.first_ms = DIBS__MAP_FIRST_MS;
     return cluster;
-no_mutex:
-    free(cluster);
-    return NULL;
 }
 
 static dibs_status no_memory(struct dibs__error *error)

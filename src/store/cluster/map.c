@@ -170,11 +170,6 @@ dibs_status dibs__map_fetch(struct dibs__cluster *cluster, int64_t deadline, str
 
 /* -------------------------------------------------------------- the scheduler asks */
 
-static void put_off(struct dibs__cluster *cluster, int64_t now)
-{
-    cluster->map_at = dibs__after_ms(now, dibs__backoff_next(&cluster->map_backoff, AGAIN_LAST_MS));
-}
-
 /* Whether a node of the map can't be reached: it may have been replaced by another. */
 static bool is_a_node_away(const struct dibs__cluster *cluster)
 {
@@ -262,7 +257,7 @@ void dibs__map_attend(struct dibs__cluster *cluster, int64_t now)
         return;
     if (now > dibs__after_ms(cluster->map_at, SETTLED_MS))
         dibs__backoff_reset(&cluster->map_backoff);
-    put_off(cluster, now);
+    cluster->map_at = dibs__after_ms(now, dibs__backoff_next(&cluster->map_backoff, AGAIN_LAST_MS));
     atomic_store(&cluster->map_wanted, false);
     if (ask_in_turn(cluster))
         return;

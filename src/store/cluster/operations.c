@@ -238,13 +238,6 @@ enum dibs__progress dibs__cluster_progress(struct dibs__store *base, const struc
                       : DIBS__OP_CONNECTED;
 }
 
-/* Notes the server of a node if only its answer has told of it so far. */
-static void note_server(struct dibs__node *node, const struct dibs__attempt *attempt)
-{
-    if (atomic_load_explicit(&node->server, memory_order_relaxed) == 0)
-        atomic_store(&node->server, dibs__redis_lease_server(&attempt->lease));
-}
-
 static dibs_status ask_at(struct dibs__cluster *cluster, struct dibs__node *node, struct dibs__op *op,
                           struct dibs__error *error)
 {
@@ -253,8 +246,9 @@ static dibs_status ask_at(struct dibs__cluster *cluster, struct dibs__node *node
         return dibs__error_set(error, DIBS_UNAVAILABLE, "%s: an ask at another node is in doubt", cluster->url.shown);
     }
     dibs_status status = node->member->ops->finish(node->member, op, error);
-    if (status == DIBS_OK)
-        note_server(node, op->ask.attempt);
+    /* The answer may be the first to tell of the node's server. */
+    if (status == DIBS_OK && atomic_load_explicit(&node->server, memory_order_relaxed) == 0)
+        atomic_store(&node->server, dibs__redis_lease_server(&op->ask.attempt->lease));
     return status;
 }
 

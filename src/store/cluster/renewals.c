@@ -145,12 +145,6 @@ static void begin_all(struct part *parts[DIBS__NODES_MAX])
             begin(parts[i]);
 }
 
-static void free_part(struct part *part)
-{
-    dibs__node_unuse(part->node);
-    free(part);
-}
-
 /* ------------------------------------------------------------------ redirected */
 
 static bool goes_on(const struct part *part, size_t i)
@@ -204,7 +198,8 @@ static void part_done(struct dibs__batch *batch, const struct dibs__error *error
         whole->items[part->at[i]].result = batch->items[i].result;
     if (!division->batch->watch && batch->count > 0)
         whole->landed(whole, batch, error);
-    free_part(part);
+    dibs__node_unuse(part->node);
+    free(part);
     end_one(division);
 }
 

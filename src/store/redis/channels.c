@@ -165,13 +165,10 @@ dibs_status dibs__redis_late(struct dibs__redis_store *store, struct dibs__chann
     return dibs__error_set(error, DIBS_UNAVAILABLE, "%s rejected the request as expired", store->endpoint.url.shown);
 }
 
-/* For the first words of a sentence about a failure: acquiring "a" */
-#define DOING_MAX (DIBS__QUOTED_MAX + 16)
-
 dibs_status dibs__redis_reply_error(const struct dibs__redis_store *store, const char *verb, const char *name,
                                     const redisReply *reply, struct dibs__error *error)
 {
-    char quoted[DIBS__QUOTED_MAX], doing[DOING_MAX];
+    char quoted[DIBS__QUOTED_MAX], doing[DIBS__QUOTED_MAX + 16]; /* doing: acquiring "a" */
 
     snprintf(doing, sizeof doing, "%s %s", verb, dibs__quote(quoted, name));
     return dibs__reply_error(error, reply, store->endpoint.url.shown, doing);

@@ -11,17 +11,13 @@
 #define SENTINELS_LEAST 3
 #define CLOCK_MOST_US 1000000 /* the clocks may differ by this much */
 
-static int64_t deadline_of(const struct dibs__examining *e)
-{
-    return dibs__after_ms(dibs__now(e->store->config.clock), e->store->config.command_timeout_ms);
-}
-
 bool dibs__examining_ask(struct dibs__examining *e, const char *const *const *commands, size_t count,
                          redisReply **replies)
 {
     if (!e->examination->goes_on(e->examination->context) || e->examination->no_memory)
         return false;
-    if (dibs__inquiry_ask(e->link, commands, count, replies, deadline_of(e), e->error) == DIBS_OK)
+    int64_t deadline = dibs__after_ms(dibs__now(e->store->config.clock), e->store->config.command_timeout_ms);
+    if (dibs__inquiry_ask(e->link, commands, count, replies, deadline, e->error) == DIBS_OK)
         return true;
     if (e->error->status == DIBS_NO_MEMORY)
         e->examination->no_memory = true;

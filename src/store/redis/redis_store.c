@@ -73,23 +73,18 @@ static void look_for_another_server(struct dibs__redis_store *store)
     store->config.listener.server_changed(store->config.listener.source);
 }
 
-static void try_if_idle(struct dibs__channel *channel)
-{
-    const struct dibs__command ping = {.words = (const char *const[]){"PING", NULL}};
-    struct dibs__link_view view;
-
-    if (dibs__channel_load(channel) == 0 && dibs__channel_view(channel, &view))
-        dibs__channel_submit(channel, view.serial, &ping, NULL, NULL);
-}
-
 /*
  * If no connection can be made, the open ones may lead to a server that is gone without a word. A PING on each that is
  * idle finds that out.
  */
 static void try_idle_channels(struct dibs__redis_store *store)
 {
+    const struct dibs__command ping = {.words = (const char *const[]){"PING", NULL}};
+    struct dibs__link_view view;
+
     for (size_t i = 0; i <= store->channel_count; i++)
-        try_if_idle(store->channels[i]);
+        if (dibs__channel_load(store->channels[i]) == 0 && dibs__channel_view(store->channels[i], &view))
+            dibs__channel_submit(store->channels[i], view.serial, &ping, NULL, NULL);
 }
 
 /*
@@ -355,12 +350,9 @@ dibs_status dibs__redis_open_at(struct dibs__store **out, struct dibs__url *at, 
     store->endpoint.tls = config->access ? config->access->tls : NULL;
     name_client(&store->endpoint, config->client_name);
     if (!make_parts(store)) {
-        dibs__error_set(error, DIBS_NO_MEMORY, "no memory or descriptor for the store");
-        goto fail;
+        close_redis(&store->store);
+        return dibs__error_set(error, DIBS_NO_MEMORY, "no memory or descriptor for the store");
     }
     *out = &store->store;
     return DIBS_OK;
-fail:
-    close_redis(&store->store);
-    return error->status;
 }
