@@ -466,12 +466,6 @@ static uint64_t number_of_server(const struct dibs__link *link)
     return server ? server : 1;
 }
 
-static void end_greeting(struct dibs__link *link)
-{
-    link->view.server = number_of_server(link);
-    link->state = DIBS__LINK_READY;
-}
-
 dibs_status dibs__greeting_take(struct dibs__link *link, struct dibs__error *error)
 {
     const struct command *command;
@@ -488,7 +482,9 @@ dibs_status dibs__greeting_take(struct dibs__link *link, struct dibs__error *err
     }
     if (status == DIBS_OK && complete)
         status = check_role(link, error);
-    if (status == DIBS_OK && complete)
-        end_greeting(link);
+    if (status == DIBS_OK && complete) {
+        link->view.server = number_of_server(link);
+        link->state = DIBS__LINK_READY;
+    }
     return status;
 }

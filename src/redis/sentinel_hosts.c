@@ -51,15 +51,6 @@ static struct dibs__sentinel_host *new_host(const struct dibs__endpoint *like, c
     return host;
 }
 
-/*
- * The time that each sentinel has. All are asked at the same time, for half of the connect timeout; the rest is for the
- * master.
- */
-static uint32_t share_of_time(const struct dibs__endpoint *master)
-{
-    return master->connect_timeout_ms > 1 ? master->connect_timeout_ms / 2 : 1;
-}
-
 bool dibs__sentinel_hosts_init(struct dibs__sentinel_hosts *hosts, const struct dibs__endpoint *master,
                                const char *user, const char *password)
 {
@@ -71,7 +62,8 @@ bool dibs__sentinel_hosts_init(struct dibs__sentinel_hosts *hosts, const struct 
         struct dibs__sentinel_host *host = new_host(master, url->hosts[i].name, url->hosts[i].port, user, password);
         if (!host)
             return false;
-        host->endpoint.connect_timeout_ms = share_of_time(master);
+        /* All are asked at the same time, for half of the connect timeout; the rest is for the master. */
+        host->endpoint.connect_timeout_ms = master->connect_timeout_ms > 1 ? master->connect_timeout_ms / 2 : 1;
         hosts->hosts[hosts->count++] = host;
     }
     hosts->given = hosts->count;
