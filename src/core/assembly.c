@@ -55,20 +55,15 @@ static void on_server_changed(void *context)
     dibs__renewals_server_changed(core->renewals);
 }
 
-static void on_any_changed(struct dibs__core *core)
-{
-    dibs__keeper_give_back_all(core);
-    dibs__askers_wake(core->cells, DIBS__ASKERS_CHANGED);
-    dibs__renewals_hint(core->renewals, NULL);
-}
-
 static void on_changed(void *context, const char *name)
 {
     struct dibs__core *core = context;
     struct dibs__lease *held[DIBS__HELD_MOST];
 
     if (!name) {
-        on_any_changed(core);
+        dibs__keeper_give_back_all(core);
+        dibs__askers_wake(core->cells, DIBS__ASKERS_CHANGED);
+        dibs__renewals_hint(core->renewals, NULL);
         return;
     }
     dibs__keeper_give_back_name(core, name, strlen(name));

@@ -214,12 +214,6 @@ int dibs__queue_fd(dibs_queue *queue)
     return fd;
 }
 
-static void append(dibs_queue *queue, struct dibs__done *done) DIBS__REQUIRES(dibs__queue_mutex)
-{
-    DIBS__LIST_APPEND(queue->first, done, links);
-    atomic_fetch_add_explicit(done->task->untaken, 1, memory_order_relaxed);
-}
-
 static void announce(dibs_queue *queue) DIBS__REQUIRES(dibs__queue_mutex)
 {
     if (queue->has_fd)
@@ -239,8 +233,10 @@ void dibs__done_push(struct dibs__done *done, void (*first)(void *context), void
     DIBS__REQUIRE(atomic_load(&queue->generation) == dibs__fork_generation());
     dibs__queue_mutex_lock(&queue->mutex);
     bool kept = !queue->freed;
-    if (kept)
-        append(queue, done);
+    if (kept) {
+        DIBS__LIST_APPEND(queue->first, done, links);
+        atomic_fetch_add_explicit(done->task->untaken, 1, memory_order_relaxed);
+    }
     if (first)
         first(context);
     if (kept)

@@ -78,12 +78,6 @@ static bool make_index(struct dibs__holds *t, uint32_t cap)
     return true;
 }
 
-static void drop_index(struct dibs__holds *t)
-{
-    free(t->index);
-    t->index = NULL;
-}
-
 /* -------------------------------------------------------------------- table */
 
 struct dibs__hold *dibs__holds_find_in(struct dibs__holds *t, uint64_t runtime, const char *name, size_t name_size)
@@ -136,8 +130,10 @@ static bool resize(struct dibs__holds *t, uint32_t cap)
         leave_place(t, holds);
         return false;
     }
-    if (cap <= LINEAR)
-        drop_index(t);
+    if (cap <= LINEAR) {
+        free(t->index);
+        t->index = NULL;
+    }
     t->cap = cap;
     leave_place(t, old);
     return true;

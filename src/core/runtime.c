@@ -197,8 +197,6 @@ static bool can_release_at_exit(const dibs_runtime *runtime, uint64_t before) DI
     return true;
 }
 
-static void on_exit_of_process(void) __attribute__((destructor));
-
 /*
  * Removes the calling thread's holds of the runtime with that serial, and gives their leases back, unless the core is
  * NULL. For a thread that has called exit: no other thread here gets the lock, as these end with the process, and no
@@ -225,7 +223,7 @@ static void drop_own_holds(uint64_t serial, struct dibs__core *core)
  * dibs, which may have locked anything. Afterwards all calls of the thread are refused: a lock that it has just
  * released would never be handed over to it.
  */
-static void on_exit_of_process(void)
+static __attribute__((destructor)) void on_exit_of_process(void)
 {
     int64_t deadline = dibs__after_ms(dibs__now(&dibs__system_clock), EXIT_MS);
     uint64_t before = UINT64_MAX;
@@ -443,15 +441,6 @@ static void await_leaving(dibs_runtime *runtime)
     dibs__process_unlock();
 }
 
-/* The end of both waits of dibs_close, as dibs.h says: for the calls that are inside, and for the store. */
-static int64_t close_deadline(const dibs_runtime *runtime)
-{
-    const struct dibs__settings *settings = &runtime->settings;
-
-    return dibs__after_ms(dibs__now(runtime->clock),
-                          (int64_t)settings->connect_timeout_ms + settings->command_timeout_ms);
-}
-
 /* The core may be NULL before the last visitor has left, in a forked child where nobody has used the runtime. */
 static void end_core(dibs_runtime *runtime, int64_t deadline)
 {
@@ -472,7 +461,9 @@ static void end_core(dibs_runtime *runtime, int64_t deadline)
 
 void dibs__runtime_close(dibs_runtime *runtime)
 {
-    int64_t deadline = close_deadline(runtime);
+    int64_t wait_ms = (int64_t)runtime->settings.connect_timeout_ms + runtime->settings.command_timeout_ms;
+    /* The end of both waits of dibs_close, as dibs.h says: for the calls that are inside, and for the store. */
+    int64_t deadline = dibs__after_ms(dibs__now(runtime->clock), wait_ms);
     int cancel_state;
 
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
