@@ -432,7 +432,7 @@ static int measure(void)
         status = cli_open(&bench.sides[1].rt);
     if (status != DIBS_OK)
         return cli_failed(status);
-    cli_catch_ends(on_signal, SA_RESTART);
+    cli_catch_ends(on_signal);
     cli_make_name(bench.name, "bench");
     cli_note("measuring acquire and release of \"%s\"", bench.name);
     status = measure_alone();

@@ -164,10 +164,10 @@ bool cli_open_pipe(int ends[2])
     return true;
 }
 
-void cli_catch_ends(void (*handler)(int), int flags)
+void cli_catch_ends(void (*handler)(int))
 {
     static const int numbers[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-    struct sigaction action = {.sa_handler = handler, .sa_flags = flags}, before;
+    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART}, before;
 
     sigfillset(&action.sa_mask);
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {

@@ -161,9 +161,8 @@ int64_t cli_now_ns(void);
 /* Makes a pipe whose ends never block, and are closed on exec. False: errno says why not. */
 bool cli_open_pipe(int ends[2]);
 
-/* Sets the handler of SIGHUP, SIGINT, SIGQUIT and SIGTERM, except for those that are ignored. flags: of sigaction(2).
- */
-void cli_catch_ends(void (*handler)(int), int flags);
+/* Sets the handler of SIGHUP, SIGINT, SIGQUIT and SIGTERM, except for those that are ignored. */
+void cli_catch_ends(void (*handler)(int));
 
 /* A thread that blocks all signals, so that the main thread gets them. */
 struct cli_thread {

@@ -154,15 +154,10 @@ static void write_cell(char out[CELL_MAX], const struct cli_lock *row, enum cli_
     }
 }
 
-static size_t least_of(const size_t *widths, enum cli_column column)
-{
-    return widths[column] < columns[column].least ? widths[column] : columns[column].least;
-}
-
 /* Narrows a column of the table by up to excess columns of the terminal, and returns by how many. */
 static size_t take(size_t *widths, enum cli_column column, size_t excess)
 {
-    size_t spare = widths[column] - least_of(widths, column);
+    size_t least = columns[column].least, spare = widths[column] > least ? widths[column] - least : 0;
     size_t taken = spare < excess ? spare : excess;
 
     widths[column] -= taken;

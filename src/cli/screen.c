@@ -126,7 +126,7 @@ static void on_stop(int number)
 
 static void handle_all(bool entered)
 {
-    cli_catch_ends(entered ? on_end : SIG_DFL, SA_RESTART);
+    cli_catch_ends(entered ? on_end : SIG_DFL);
     handle(SIGTSTP, entered ? on_stop : SIG_DFL);
     handle(SIGWINCH, entered ? on_resized : SIG_DFL);
 }
