@@ -96,6 +96,16 @@ static int timed_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t ns)
 }
 #endif
 
+bool dibs__mutex_and_cond_init(struct dibs__mutex *mutex, pthread_cond_t *cond)
+{
+    if (dibs__cond_init(cond) != 0)
+        return false;
+    if (dibs__mutex_init(mutex) == 0)
+        return true;
+    pthread_cond_destroy(cond);
+    return false;
+}
+
 int dibs__mutex_wait_for(struct dibs__mutex *mutex, pthread_cond_t *cond, int64_t ns)
 {
     DIBS__REQUIRE(dibs__mutex_is_mine(mutex));

@@ -69,6 +69,9 @@ void dibs__mutex_destroy(struct dibs__mutex *mutex);
 /* Initialises a cond for the waits below. Returns 0 or an error number, as pthread_cond_init does. */
 int dibs__cond_init(pthread_cond_t *cond);
 
+/* Initialises both. False: neither, for lack of memory. */
+bool dibs__mutex_and_cond_init(struct dibs__mutex *mutex, pthread_cond_t *cond);
+
 /*
  * As pthread_cond_timedwait for `ns` nanoseconds, above 0; INT64_MAX: as pthread_cond_wait. The caller has locked the
  * mutex.

@@ -74,12 +74,7 @@ static bool init(dibs_queue *queue) DIBS__UNANALYSED /* nobody else knows it yet
     queue->has_fd = false;
     queue->driver = NULL;
     atomic_store(&queue->runtime, NULL);
-    if (dibs__cond_init(&queue->arrived) != 0)
-        return false;
-    if (dibs__mutex_init(&queue->mutex) == 0)
-        return true;
-    pthread_cond_destroy(&queue->arrived);
-    return false;
+    return dibs__mutex_and_cond_init(&queue->mutex, &queue->arrived);
 }
 
 /*

@@ -685,14 +685,8 @@ struct dibs__renewals *dibs__renewals_new(const struct dibs__renewal_config *con
     if (!r)
         return NULL;
     r->config = *config;
-    if (dibs__cond_init(&r->changed) != 0)
-        goto no_cond;
-    if (dibs__mutex_init(&r->mutex) != 0)
-        goto no_mutex;
-    return r;
-no_mutex:
-    pthread_cond_destroy(&r->changed);
-no_cond:
+    if (dibs__mutex_and_cond_init(&r->mutex, &r->changed))
+        return r;
     free(r);
     return NULL;
 }

@@ -556,14 +556,8 @@ struct dibs__workers *dibs__workers_new(const struct dibs__clock *clock,
         return NULL;
     w->clock = clock;
     w->store = store;
-    if (dibs__cond_init(&w->work) != 0)
-        goto no_cond;
-    if (dibs__mutex_init(&w->mutex) != 0)
-        goto no_mutex;
-    return w;
-no_mutex:
-    pthread_cond_destroy(&w->work);
-no_cond:
+    if (dibs__mutex_and_cond_init(&w->mutex, &w->work))
+        return w;
     free(w);
     return NULL;
 }

@@ -418,18 +418,12 @@ struct dibs__channel *dibs__channel_new(struct dibs__endpoint *endpoint, const s
     channel->endpoint = endpoint;
     channel->hooks = *hooks;
     dibs__connector_init(&channel->connector, endpoint, hooks->pushed ? DIBS__LINK_SUBSCRIPTIONS : DIBS__LINK_COMMANDS);
-    if (dibs__mutex_init(&channel->mutex) != 0)
-        goto no_mutex;
-    if (dibs__cond_init(&channel->changed) != 0)
-        goto no_cond;
-    if (hooks->pushed && !make_bell(channel))
-        goto no_bell;
-    return channel;
-no_bell:
-    pthread_cond_destroy(&channel->changed);
-no_cond:
-    dibs__mutex_destroy(&channel->mutex);
-no_mutex:
+    if (dibs__mutex_and_cond_init(&channel->mutex, &channel->changed)) {
+        if (!hooks->pushed || make_bell(channel))
+            return channel;
+        pthread_cond_destroy(&channel->changed);
+        dibs__mutex_destroy(&channel->mutex);
+    }
     free(channel);
     return NULL;
 }

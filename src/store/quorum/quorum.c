@@ -391,20 +391,17 @@ static struct dibs__quorum *new_quorum(const struct dibs__store_config *config)
 
     if (!q)
         return NULL;
-    if (!(q->members = calloc(config->url_count, sizeof *q->members)))
-        goto no_members;
-    if (dibs__mutex_init(&q->mutex) != 0)
-        goto no_mutex;
+    q->members = calloc(config->url_count, sizeof *q->members);
+    if (!q->members || dibs__mutex_init(&q->mutex) != 0) {
+        free(q->members);
+        free(q);
+        return NULL;
+    }
     q->config = *config;
     q->count = config->url_count;
     q->majority = q->count / 2 + 1;
     dibs__vote_init(q);
     return q;
-no_mutex:
-    free(q->members);
-no_members:
-    free(q);
-    return NULL;
 }
 
 dibs_status dibs__quorum_open(struct dibs__store **out, const struct dibs__store_config *config,
@@ -418,13 +415,12 @@ dibs_status dibs__quorum_open(struct dibs__store **out, const struct dibs__store
     q->store.ops = &quorum_ops;
     q->store.watches = true;
     for (size_t i = 0; i < q->count; i++) {
-        if (open_member(q, i, error) != DIBS_OK)
-            goto fail;
+        if (open_member(q, i, error) != DIBS_OK) {
+            close_quorum(&q->store);
+            return error->status;
+        }
         q->store.fd_max += q->members[i].store->fd_max;
     }
     *out = &q->store;
     return DIBS_OK;
-fail:
-    close_quorum(&q->store);
-    return error->status;
 }

@@ -283,18 +283,12 @@ static struct dibs__redis_store *store_new(struct dibs__url *url)
 
     if (!store)
         return NULL;
-    if (dibs__mutex_init(&store->mutex) != 0)
-        goto no_mutex;
-    if (dibs__cond_init(&store->exclusive_freed) != 0)
-        goto no_cond;
-    if (!dibs__endpoint_init(&store->endpoint, url))
-        goto no_endpoint;
-    return store;
-no_endpoint:
-    pthread_cond_destroy(&store->exclusive_freed);
-no_cond:
-    dibs__mutex_destroy(&store->mutex);
-no_mutex:
+    if (dibs__mutex_and_cond_init(&store->mutex, &store->exclusive_freed)) {
+        if (dibs__endpoint_init(&store->endpoint, url))
+            return store;
+        pthread_cond_destroy(&store->exclusive_freed);
+        dibs__mutex_destroy(&store->mutex);
+    }
     free(store);
     return NULL;
 }
