@@ -1,9 +1,4 @@
-/*
- * What the files of TLS share:
- *
- *     tls.c          the transport
- *     tls_context.c  when OpenSSL may be called; the files, and what is expected of a server
- */
+/* What the files of TLS share; doc/ARCHITECTURE.md says what each of them is for. */
 #ifndef DIBS_REDIS_TLS_PARTS_H
 #define DIBS_REDIS_TLS_PARTS_H
 

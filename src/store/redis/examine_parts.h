@@ -1,9 +1,6 @@
 /*
- * What the files that examine one server share; no other file includes it:
- *
- *     examine.c         the order of things; the connection, the clock, the tracking, the round trip, the sentinels
- *     examine_info.c    what INFO and CONFIG GET tell
- *     examine_rights.c  which commands the account may not use, or the server does not know
+ * What the files that examine one server share; no other file includes it. doc/ARCHITECTURE.md says what each file is
+ * for.
  *
  * An examination is the work of one thread, on a connection of its own.
  */
