@@ -11,11 +11,6 @@
 #define LOOK_FIRST_MS 1 /* first pause between two checks whether a lease is confirmed by now */
 #define LOOK_MOST_MS 20 /* longest such pause */
 
-static dibs_status no_memory(struct dibs__error *error)
-{
-    return dibs__error_set(error, DIBS_NO_MEMORY, "no memory or thread for a lock");
-}
-
 /* A call that is being begun: it owns the task, which nobody else uses until the call is complete. */
 struct beginning {
     dibs_task *task;
@@ -48,7 +43,7 @@ static dibs_status begin_call(struct beginning *call, dibs_done_kind kind, dibs_
         return status;
     *call = (struct beginning){.task = task, .losses = dibs__losses_take_back(task)};
     call->done = dibs__done_new(kind, queue, task, arg, NULL);
-    status = call->done ? dibs__visit_begin(&call->visit, task->runtime, error) : no_memory(error);
+    status = call->done ? dibs__visit_begin(&call->visit, task->runtime, error) : dibs__begun_no_memory(error);
     return status == DIBS_OK || (status == DIBS_CLOSED && kind == DIBS_DONE_UNLOCK) ? DIBS_OK
                                                                                     : end_beginning(call, status);
 }
@@ -127,7 +122,7 @@ static dibs_status begin_names(struct beginning *call, const char *const *names,
     if (count > 0)
         several = dibs__lock_names_prepare(task->runtime, &call->visit, &task->holds, names, count, wish, &why);
     if (why.status == DIBS_NO_MEMORY)
-        return no_memory(error);
+        return dibs__begun_no_memory(error);
     bool at_once = !several || dibs__several_is_held(several);
     if (!at_once && !atomic_load(&task->cancelled))
         return dibs__wanting_begin(dibs__wanting_new_names(task, &call->visit, several), call->done, error);
@@ -238,13 +233,13 @@ static dibs_status begin_release(dibs_task *task, struct dibs__visit *visit, str
     struct unlock *unlock = calloc(1, sizeof *unlock);
 
     if (!unlock)
-        return no_memory(error);
+        return dibs__begun_no_memory(error);
     unlock->job.ops = &unlock_ops;
     unlock->job.due = DIBS__NEVER;
     unlock->look.first_ms = LOOK_FIRST_MS;
     if (!dibs__workers_add(visit->core->workers, &unlock->job)) {
         free(unlock);
-        return no_memory(error);
+        return dibs__begun_no_memory(error);
     }
     dibs__visit_keep(task->runtime);
     dibs__metrics_count(hold->lease->group, DIBS__METRICS_HOLD, dibs__core_now(visit->core) - hold->since);

@@ -508,7 +508,7 @@ static enum dibs__job_next start(struct dibs__wanting *wanting, struct dibs__err
     return DIBS__JOB_GOES_ON;
 }
 
-static dibs_status no_memory(struct dibs__error *error)
+dibs_status dibs__begun_no_memory(struct dibs__error *error)
 {
     return dibs__error_set(error, DIBS_NO_MEMORY, "no memory or thread for a lock");
 }
@@ -562,7 +562,7 @@ dibs_status dibs__wanting_call(struct dibs__wanting *wanting, struct dibs__error
     struct dibs__error first;
 
     if (!wanting)
-        return no_memory(error);
+        return dibs__begun_no_memory(error);
     wanting->caller.error = error;
     dibs__wait_event_init(&wanting->caller.wait_event);
     atomic_fetch_add(&wanting->references, 1);
@@ -612,7 +612,7 @@ static bool make_losses(struct dibs__wanting *wanting)
 dibs_status dibs__wanting_begin(struct dibs__wanting *wanting, struct dibs__done *done, struct dibs__error *error)
 {
     if (!wanting)
-        return no_memory(error);
+        return dibs__begun_no_memory(error);
     wanting->done = done;
     if (make_losses(wanting)) {
         dibs__count(&wanting->core->stats.begun);
@@ -622,5 +622,5 @@ dibs_status dibs__wanting_begin(struct dibs__wanting *wanting, struct dibs__done
     wanting->done = NULL;
     dibs__workers_settle(wanting->core->workers, &wanting->job, DIBS__JOB_ENDS);
     unref(wanting);
-    return no_memory(error);
+    return dibs__begun_no_memory(error);
 }

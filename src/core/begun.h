@@ -36,6 +36,9 @@ dibs_status dibs__wanting_call(struct dibs__wanting *wanting, struct dibs__error
  */
 dibs_status dibs__wanting_begin(struct dibs__wanting *wanting, struct dibs__done *done, struct dibs__error *error);
 
+/* Fills the error of a call that could not be made. Returns DIBS_NO_MEMORY. */
+dibs_status dibs__begun_no_memory(struct dibs__error *error);
+
 /* Completes a begun call that acquired nothing: with that error, or well, if its status is DIBS_OK. */
 void dibs__begun_complete(struct dibs__done *done, const struct dibs__error *error);
 
