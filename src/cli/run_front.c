@@ -206,13 +206,13 @@ static void hear(struct front *front)
 /* ---------------------------------------------------------- watching the holder */
 
 /*
- * Signals COMMAND and all its descendants, which descend from the guard. If the guard was killed, they descend from the
- * front, and are signalled only if the front has no other children.
+ * Kills COMMAND and all its descendants, which descend from the guard. If the guard was killed, they descend from the
+ * front, and are killed only if the front has no other children.
  */
-static void signal_all(const struct front *front, int signal)
+static void kill_all(const struct front *front)
 {
     if (front->guard || front->alone)
-        child_tree_signal(signal, front->group, front->guard ? front->guard : getpid(), false);
+        child_tree_signal(SIGKILL, front->group, front->guard ? front->guard : getpid(), false);
 }
 
 /*
@@ -244,7 +244,7 @@ static void watch(struct front *front, int64_t now)
     bool takes_over = silent && left <= 2 * budget && !front->taken_over;
     front->taken_over = front->taken_over || takes_over;
     if (front->taken_over)
-        signal_all(front, SIGKILL);
+        kill_all(front);
     if (takes_over) /* only now, because standard error may take no more, and keep this process */
         cli_warn("%s: the process that holds the lock does not answer: the lease is lost", run_plan.shown);
 }
@@ -289,7 +289,7 @@ static void reap(struct front *front)
 static void after_hang_up(const struct front *front, int64_t now)
 {
     if (front->status < 0)
-        signal_all(front, SIGKILL);
+        kill_all(front);
     if (front->guard && now - front->hung_up_ms >= (front->status < 0 ? CLEAN_UP_MS : STATUS_MS))
         kill(front->guard, SIGKILL);
 }
