@@ -10,10 +10,6 @@ void dibs__once_was_done(struct dibs__once *once)
     atomic_store(&once->by, DONE);
 }
 
-/*
- * Threads wait by looking again and again, because `init` is short, and a forked child might find a mutex locked for
- * ever.
- */
 bool dibs__once(struct dibs__once *once, bool (*init)(void))
 {
     long by = atomic_load_explicit(&once->by, memory_order_acquire), here = by == DONE ? 0 : (long)getpid();
@@ -25,6 +21,7 @@ bool dibs__once(struct dibs__once *once, bool (*init)(void))
             if (atomic_compare_exchange_strong(&once->by, &by, here))
                 break;
         } else {
+            /* `init` is short, and a forked child might find a mutex locked for ever: so it looks again and again. */
             nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
             by = atomic_load(&once->by);
         }

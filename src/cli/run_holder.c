@@ -80,6 +80,13 @@ static void *look(void *argument)
     return NULL;
 }
 
+/* With several locks COMMAND has no grace time: those that were not lost are held, so that looking shows nothing. */
+static void start_to_look(struct holder *holder)
+{
+    if (run_plan.name_count > 1 || !cli_thread_start(&holder->looker, look, holder))
+        atomic_store(&holder->taken, true);
+}
+
 /* ------------------------------------------------------------- ending COMMAND */
 
 static void signal_all(const struct holder *holder, int signal)
@@ -129,12 +136,10 @@ static void on_lost(struct holder *holder, int64_t now)
         return;
     holder->lost = true;
     give_up(holder, now + run_plan.grace_ms, NULL);
-    /*
-     * The lease may have ended already, because the holder was stopped. With several locks COMMAND has no grace time:
-     * those that were not lost are held, so that looking shows nothing.
-     */
-    if (now >= holder->sure_until_ms || run_plan.name_count > 1 || !cli_thread_start(&holder->looker, look, holder))
-        atomic_store(&holder->taken, true);
+    if (now < holder->sure_until_ms)
+        start_to_look(holder);
+    else
+        atomic_store(&holder->taken, true); /* the lease has ended, because the holder was stopped */
 }
 
 /* Whether the front, which beats more often, must have been stopped: then nobody passes on signals. */

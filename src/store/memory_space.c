@@ -23,7 +23,9 @@ static struct dibs__space *space_new(const char *name) DIBS__REQUIRES(dibs__proc
 
     if (!space)
         return NULL;
-    if ((*name && !(space->name = strdup(name))) || dibs__mutex_init(&space->mutex) != 0)
+    if (*name && !(space->name = strdup(name)))
+        goto no_name;
+    if (dibs__mutex_init(&space->mutex) != 0)
         goto no_mutex;
     if (pthread_cond_init(&space->pushed, NULL) != 0)
         goto no_cond;
@@ -33,6 +35,7 @@ no_cond:
     dibs__mutex_destroy(&space->mutex);
 no_mutex:
     free(space->name);
+no_name:
     free(space);
     return NULL;
 }

@@ -154,6 +154,14 @@ static uint32_t raises(const struct dibs__fan_out *fan_out)
     return set;
 }
 
+/* Whether the members that are raised or being raised are not yet a majority. */
+static bool needs_more(const struct dibs__fan_out *fan_out)
+{
+    const struct asking *asking = fan_out->context;
+
+    return dibs__set_count(asking->raised | raises(fan_out)) < fan_out->quorum->majority;
+}
+
 /*
  * A larger fence came while others were being raised: raises those members again; members whose raise is still
  * under way are raised again once it has landed.
@@ -181,7 +189,7 @@ static void count_grant(struct dibs__fan_out *fan_out, struct dibs__pending_op *
         raise_again(fan_out, op->answer.fence);
     if (asking->raising && op->answer.fence == asking->fence)
         asking->raised |= bit;
-    else if (asking->raising && dibs__set_count(asking->raised | raises(fan_out)) < fan_out->quorum->majority)
+    else if (asking->raising && needs_more(fan_out))
         begin_raise(fan_out, op);
 }
 
@@ -290,6 +298,12 @@ static int64_t proof_of(const struct dibs__fan_out *fan_out)
         if (dibs__set_has(asking->granted, i))
             proof = dibs__earlier(proof, fan_out->ops[i].attempt.proof);
     return proof;
+}
+
+/* Called when a majority granted the lock. An ask by the owner leaves the fence as it is. */
+static bool is_owner_still(const struct dibs__quorum *q, const struct dibs__claim *claim)
+{
+    return claim->fence > 0 && dibs__quorum_now(q) < claim->until;
 }
 
 static void hold(struct dibs__fan_out *fan_out, uint64_t generation, struct dibs__answer *answer)
@@ -407,6 +421,13 @@ static dibs_status tell_unraised(const struct dibs__quorum *q, const struct aski
                            why.detail);
 }
 
+/* Resets the attempt to one that has never asked. */
+static void set_back(struct dibs__attempt *attempt)
+{
+    attempt->store_state.outer = 0;
+    dibs__attempt_clear(attempt);
+}
+
 /* Called when no majority granted the lock, or its fence was not raised. */
 static dibs_status fail(struct dibs__fan_out *fan_out, struct dibs__answer *answer, struct dibs__error *error)
 {
@@ -420,8 +441,7 @@ static dibs_status fail(struct dibs__fan_out *fan_out, struct dibs__answer *answ
     attempt->in_store = is_queued(q, asking->claim, &retired);
     if (retired) {
         dibs__claim_retract(q, asking->claim);
-        attempt->store_state.outer = 0;
-        dibs__attempt_clear(attempt);
+        set_back(attempt);
         answer->retired = DIBS__RETIRED;
     }
     if (replied && asking->refused)
@@ -472,7 +492,7 @@ static dibs_status ask(struct dibs__quorum *q, struct asking *asking, struct dib
     if (dibs__set_count(asking->granted) < q->majority && now < fan_out.deadline && needs_spared(&fan_out, now))
         ask_the_spared(&fan_out);
     bool granted = dibs__set_count(asking->granted) >= q->majority;
-    if (granted && claim->fence > 0 && dibs__quorum_now(q) < claim->until) { /* an ask by the owner keeps the fence */
+    if (granted && is_owner_still(q, claim)) {
         asking->fence = claim->fence;
         asking->raised = asking->granted;
     } else if (granted) {

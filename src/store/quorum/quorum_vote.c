@@ -214,6 +214,12 @@ dibs_status dibs__vote_ask(const struct dibs__quorum *q, size_t i, struct dibs__
     return store->ops->finish(store, &op, error);
 }
 
+/* Whether nothing is left to do: all masters may vote, and know to which quorum they belong. */
+static bool is_settled(const struct dibs__quorum *q, const struct dibs__look *look)
+{
+    return dibs__set_count(look->ready | look->strange) == q->count && !dibs__look_lacks_number(q, look);
+}
+
 dibs_status dibs__vote_announce(struct dibs__quorum *q, uint32_t lease_ms, int64_t deadline, unsigned *answered,
                                 struct dibs__error *error)
 {
@@ -226,8 +232,8 @@ dibs_status dibs__vote_announce(struct dibs__quorum *q, uint32_t lease_ms, int64
     look->deadline = deadline;
     *answered = look_until_announced(q, look, error);
     bool announced = is_announced(q, look);
-    if (dibs__set_count(look->ready | look->strange) < q->count || dibs__look_lacks_number(q, look))
-        dibs__vote_want(q, 0); /* something is left to do */
+    if (!is_settled(q, look))
+        dibs__vote_want(q, 0);
     dibs_status status = dibs__look_check_twins(q, look, error);
     if (status == DIBS_OK && !announced)
         status = dibs__look_tell_why(q, look, *answered, error);
@@ -376,6 +382,15 @@ static bool admits(struct dibs__quorum *q, struct dibs__look *look, int64_t now)
     return look->admitting;
 }
 
+static bool is_any_distrusted(const struct dibs__quorum *q)
+{
+    bool any = false;
+
+    for (size_t i = 0; i < q->count; i++)
+        any = any || dibs__member_is_distrusted(&q->members[i]);
+    return any;
+}
+
 /*
  * How soon, in ms, the next step can be taken of what is left to do at a member. LOOK_MOST_MS: nothing is left
  * to do.
@@ -397,12 +412,12 @@ static int64_t look_again_ms(struct dibs__quorum *q, const struct dibs__look *lo
 {
     int64_t ms = look_ms(q);
 
-    ms = dibs__look_is_whole(q, look) ? ms : dibs__earlier(ms, LOOK_MISSED_MS);
-    ms = is_announced(q, look) ? ms : dibs__earlier(ms, LOOK_AGAIN_MS);
+    ms = !dibs__look_is_whole(q, look) && ms > LOOK_MISSED_MS ? LOOK_MISSED_MS : ms;
+    ms = is_any_distrusted(q) || !is_announced(q, look) ? LOOK_AGAIN_MS : ms;
     ms = dibs__look_lacks_number(q, look) ? LOOK_SOON_MS : ms;
     for (size_t i = 0; i < q->count; i++) {
-        ms = dibs__member_is_distrusted(&q->members[i]) ? dibs__earlier(ms, LOOK_AGAIN_MS) : ms;
-        ms = dibs__earlier(ms, left_ms(q, look, i));
+        int64_t its_ms = left_ms(q, look, i);
+        ms = its_ms < ms ? its_ms : ms;
     }
     return ms;
 }
