@@ -214,6 +214,14 @@ def holder_and_command_stopped():
         pair.check_order()
 
 
+def stop_holder(process):
+    """Stops the process with the lock, which has told the first process of the lease once it sleeps."""
+    with_lock = holder_of(process)
+    wait_for(lambda: state_of(with_lock) == "S", "the holder at rest")
+    os.kill(with_lock, signal.SIGSTOP)
+    return with_lock
+
+
 @test("the process with the lock stopped until COMMAND has SIGTERM: it sends no second one")
 def one_term():
     own = Server()
@@ -224,10 +232,10 @@ def one_term():
             env={"DIBS_URL": own.url},
         )
         ready(process)
+        with_lock = stop_holder(process)
         own.process.send_signal(signal.SIGSTOP)
-        os.kill(holder_of(process), signal.SIGSTOP)
         wait_for(lambda: read(log) == "TERM\n")
-        os.kill(holder_of(process), signal.SIGCONT)
+        os.kill(with_lock, signal.SIGCONT)
         equal(Done(process).status, 76)
         equal(read(log), "TERM\n")
 
@@ -236,9 +244,8 @@ def one_term():
 def ended_by_term():
     own = Server()
     process = holder("n", "-t", "10", "--grace", "4", env={"DIBS_URL": own.url})
-    with_lock = holder_of(process)
+    with_lock = stop_holder(process)
     own.process.send_signal(signal.SIGSTOP)
-    os.kill(with_lock, signal.SIGSTOP)
     wait_for(lambda: state_of(process.command) == "Z", "the end of COMMAND")
     os.kill(with_lock, signal.SIGCONT)
     done = Done(process)
@@ -250,10 +257,9 @@ def ended_by_term():
 def ended_by_itself():
     own = Server()
     process = start("run", "-t", "10", "--grace", "4", "n", "sh", "-c", "echo ready; sleep 1; exit 3", env={"DIBS_URL": own.url})
-    with_lock = holder_of(ready(process))
+    with_lock = stop_holder(ready(process))
     command = children(with_lock)[0]
     own.process.send_signal(signal.SIGSTOP)
-    os.kill(with_lock, signal.SIGSTOP)
     wait_for(lambda: state_of(command) == "Z", "the end of COMMAND")
     time.sleep(6)  # the first process has found the other one silent, and nothing to send SIGTERM to
     os.kill(with_lock, signal.SIGCONT)
