@@ -1,5 +1,7 @@
 /* Locks whose slot is in the middle of a migration: ASK, TRYAGAIN, and what is done while slots move. */
+#include <arpa/inet.h>
 #include <stdatomic.h>
+#include <sys/socket.h>
 
 #include "integration/cluster_setup.h"
 #include "support/queue.h"
@@ -217,6 +219,21 @@ TEST_ON(an_acquire_waits_for_a_slot_without_a_node, struct scene *s)
 
 /* ----------------------------------------------------------------------- in doubt */
 
+/* The port at this end of a connection to the node: `wanted`, or any if that is 0. 0: there is none. */
+static unsigned own_port(const server *node, unsigned wanted)
+{
+    for (int fd = 0; fd < 1024; fd++) {
+        struct sockaddr_in own = {0}, its = {0};
+        socklen_t size = sizeof own, its_size = sizeof its;
+        if (getsockname(fd, (struct sockaddr *)&own, &size) != 0 || own.sin_family != AF_INET ||
+            getpeername(fd, (struct sockaddr *)&its, &its_size) != 0 || ntohs(its.sin_port) != node->port)
+            continue;
+        if (!wanted || ntohs(own.sin_port) == wanted)
+            return ntohs(own.sin_port);
+    }
+    return 0;
+}
+
 /*
  * A node is stopped until the connection is given up because of another ask, whose time is over. Then it executes the
  * ask, which is not too late, and the asking thread can't know that. No connection to the node can be made meanwhile,
@@ -234,12 +251,15 @@ TEST_ON(an_ask_in_doubt_moves_with_its_slot, struct scene *s)
     snprintf(other, sizeof other, "%s", new_name(s, s->c->nodes[2]));
     struct moving m = name_at(s, 2);
     use_once(s, m.name);
+    unsigned port = own_port(m.from, 0);
+    assert_int_not_equal(port, 0);
     server_do(m.from, "CONFIG SET maxclients 1");
     server_pause(m.from);
     actor_begin_lock(hasty, s->rt, other, 0);
     pause_ms(TIMEOUT_MS / 2);
     actor_begin_lock(a, s->rt, m.name, LIMIT_MS);
     assert_status(DIBS_UNAVAILABLE, actor_result(hasty));
+    await_that(own_port(m.from, port) == 0);
     server_resume(m.from);
     await_or_say(has_lock(m.from, m.name), "the ask was not executed");
     assert_true(actor_busy(a));
