@@ -222,6 +222,8 @@ void ability_try(ability *out, server *s, const char *url, const dibs_config *co
 
     if (config)
         t.config = *config;
+    if (!t.config.command_timeout_ms)
+        t.config.command_timeout_ms = 5000; /* no request expires where the machine stands still for a moment */
     t.config.lease_ms = LONG_LEASE_MS;
     t.config.renew_ms = RENEW_MS;
     out->errors[0] = '\0';
