@@ -15,16 +15,20 @@ bool dibs__settings_add_url(struct dibs__settings *settings, const char *url, si
     return copy != NULL;
 }
 
+static void free_text(char **text)
+{
+    free(*text);
+    *text = NULL;
+}
+
 void dibs__settings_free(struct dibs__settings *settings)
 {
     for (size_t i = 0; settings->urls && i < settings->url_count; i++)
         free(settings->urls[i]);
     free(settings->urls);
     settings->urls = NULL;
-    free(settings->key_prefix);
-    settings->key_prefix = NULL;
-    free(settings->label);
-    settings->label = NULL;
+    free_text(&settings->key_prefix);
+    free_text(&settings->label);
     dibs__access_free(settings->access);
     settings->access = NULL;
 }
