@@ -54,51 +54,44 @@ static _Noreturn void become(char *const *command, bool gets_terminal, pid_t par
     _exit(127);
 }
 
-/* Waits until the program runs, which closes the descriptor, and returns 0; or returns errno of the failed execvp. */
-static int report_of(int fd)
+pid_t child_start(char *const *command, bool gets_terminal, int *report)
 {
-    int error = 0;
-    ssize_t size;
-
-    do
-        size = read(fd, &error, sizeof error);
-    while (size < 0 && errno == EINTR);
-    return size == (ssize_t)sizeof error ? error : 0;
-}
-
-static pid_t start(char *const *command, bool gets_terminal, const int report[2])
-{
+    int ends[2];
     pid_t parent = getpid(), child;
 
+    if (pipe(ends) != 0)
+        return -1;
+    fcntl(ends[0], F_SETFD, FD_CLOEXEC);
+    fcntl(ends[1], F_SETFD, FD_CLOEXEC); /* so a process that becomes the program, or ends, closes it */
     run_signals_block();
     child = fork();
     if (child == 0)
-        become(command, gets_terminal, parent, report[1]);
+        become(command, gets_terminal, parent, ends[1]);
+    int error = errno;
     if (child > 0)
         setpgid(child, child); /* as the child does: whichever is first, the group must exist for both */
     run_signals_unblock();
+    close(ends[1]);
+    if (child < 0)
+        close(ends[0]);
+    *report = ends[0];
+    errno = error;
     return child;
 }
 
-pid_t child_start(char *const *command, bool gets_terminal)
+int child_report(int report, int ms)
 {
-    int report[2], error;
-    pid_t child;
+    struct pollfd ready = {.fd = report, .events = POLLIN};
+    int error = 0;
+    ssize_t size;
 
-    if (pipe(report) != 0)
+    if (poll(&ready, 1, ms) <= 0)
         return -1;
-    fcntl(report[0], F_SETFD, FD_CLOEXEC);
-    fcntl(report[1], F_SETFD, FD_CLOEXEC);
-    child = start(command, gets_terminal, report);
-    error = errno;
-    close(report[1]);
-    if (child > 0)
-        error = report_of(report[0]);
-    close(report[0]);
-    while (child > 0 && error && waitpid(child, NULL, 0) < 0 && errno == EINTR)
-        ;
-    errno = error;
-    return error ? -1 : child;
+    do
+        size = read(report, &error, sizeof error);
+    while (size < 0 && errno == EINTR);
+    close(report);
+    return size == (ssize_t)sizeof error ? error : 0;
 }
 
 void child_close_files(bool keep_output)

@@ -14,11 +14,17 @@
 #include <sys/types.h>
 
 /*
- * Starts a program in a process group of its own, with the signals as dibs found them. The program is killed when the
- * calling thread ends, where the system can do that. gets_terminal: its group gets the terminal. Returns the process
- * id; or -1, and errno says why the program could not be run.
+ * Starts a process that becomes a program, in a process group of its own, with the signals as dibs found them. It is
+ * killed when the calling thread ends, where the system can do that. gets_terminal: its group gets the terminal.
+ * *report: a descriptor for child_report. Returns the process id; or -1, and errno says why there is no process.
  */
-pid_t child_start(char *const *command, bool gets_terminal);
+pid_t child_start(char *const *command, bool gets_terminal, int *report);
+
+/*
+ * Waits for at most ms (-1: for ever) until the program runs. Returns 0 if it does, or if its process was ended before;
+ * errno if the program can't be run: its process ends; both close the descriptor. -1: that is not known yet.
+ */
+int child_report(int report, int ms);
 
 /*
  * To be called in a process that waits for COMMAND: closes standard input and, without keep_output, standard output. So

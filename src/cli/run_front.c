@@ -155,7 +155,6 @@ static void on_message(struct front *front, const struct run_message *message)
     case RUN_STARTED:
         front->group = message->number;
         child_close_files(run_plan.on_lost != NULL);
-        beat(front, cli_now_ms());
         break;
     case RUN_LIMIT:
         run_fit_times(message->number);
@@ -183,7 +182,7 @@ static void on_signal(struct front *front, int signal)
 {
     if (signal == SIGCHLD)
         return;
-    if (signal == SIGCONT && front->group)
+    if (signal == SIGCONT && front->limit_ms)
         beat(front, cli_now_ms()); /* the front may have been stopped for long */
     if (signal == SIGTSTP && !front->group)
         front->held_back = true;
@@ -217,11 +216,11 @@ static void kill_all(const struct front *front)
 
 /*
  * Signals COMMAND's group, whose number is not used again before the holder has seen the end of COMMAND. False: COMMAND
- * has ended.
+ * has ended, or the holder has not told of it.
  */
 static bool signal_command(const struct front *front, int signal)
 {
-    return !front->ended && kill(-front->group, signal) == 0;
+    return front->group && !front->ended && kill(-front->group, signal) == 0;
 }
 
 /*
@@ -261,7 +260,7 @@ static int64_t pace(const struct front *front, int64_t now)
 
 static void keep_beating(struct front *front, int64_t now)
 {
-    if (front->group && front->answered && now - front->beat_ms >= pace(front, now))
+    if (front->limit_ms && front->answered && now - front->beat_ms >= pace(front, now))
         beat(front, now);
 }
 
@@ -404,10 +403,13 @@ static int run_once(struct front *front)
 static void run_on_lost(void)
 {
     char shell[] = "/bin/sh", dash_c[] = "-c", *command[] = {shell, dash_c, (char *)run_plan.on_lost, NULL};
-    pid_t child = child_start(command, false);
+    int report, error;
+    pid_t child = child_start(command, false, &report);
 
-    if (child < 0)
-        cli_error("%s: %s", shell, strerror(errno));
+    while (error = child < 0 ? errno : child_report(report, -1), error < 0)
+        ;
+    if (error)
+        cli_error("%s: %s", shell, strerror(error));
     else
         cli_note("--on-lost started, process %d", (int)child);
     while (child > 0 && waitpid(child, NULL, WNOHANG) == 0) {

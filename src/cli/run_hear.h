@@ -65,10 +65,10 @@ enum run_word {
     RUN_PAUSED,    /* the front is about to be stopped, on purpose: no RUN_BEAT comes until it goes on */
     /* The holder says: */
     RUN_HELD,    /* the lock is held, and COMMAND is about to be started: value is the fence, text the token */
-    RUN_STARTED, /* COMMAND runs: number is its process group */
+    RUN_STARTED, /* COMMAND's process exists: number is its process group */
     RUN_LIMIT, /* value is the time, by cli_now_ms, by which all processes of COMMAND must be dead; 0: none is left, and
                   the holder answers no beat while it releases the lock. number is the lease in milliseconds. Also said
-                  just before RUN_STARTED, and when the lease becomes shorter */
+                  before COMMAND is started, and when the lease becomes shorter */
     RUN_STOPPED, /* COMMAND was stopped by the signal number */
     RUN_ENDED,   /* COMMAND ended: number is its status as waitpid(2) has it */
     RUN_STATUS   /* number is the exit status, and value is not 0 if the lease was lost; this is the last message.

@@ -34,6 +34,8 @@ struct holder {
     int64_t front_ms;  /* when the front sent its last message, or was told of a shorter lease */
 
     pid_t child;     /* COMMAND, and its process group */
+    int report;      /* of child_start; -1: whether COMMAND can be run is known */
+    int start_error; /* errno that says why COMMAND can't be run; 0: it can, as far as is known */
     bool ended;      /* COMMAND has ended */
     bool signalled;  /* a signal was passed on */
     int wait_status; /* COMMAND's, once ended */
@@ -279,6 +281,21 @@ static void tell_end(const char *program, int wait_status)
         cli_note("%s ended with status %d", program, WEXITSTATUS(wait_status));
 }
 
+/* Looks whether COMMAND could be run, until that is known. */
+static void look_at_start(struct holder *holder)
+{
+    int error = holder->report < 0 ? -1 : child_report(holder->report, 0);
+
+    if (error < 0)
+        return;
+    holder->report = -1;
+    holder->start_error = error;
+    if (error)
+        cli_error("%s: %s", run_plan.command[0], strerror(error));
+    else
+        cli_note("%s started, process %d", run_plan.command[0], (int)holder->child);
+}
+
 static void on_child(struct holder *holder, int status)
 {
     if (WIFSTOPPED(status))
@@ -286,9 +303,11 @@ static void on_child(struct holder *holder, int status)
     else if (WIFCONTINUED(status) && holder->front_paused && holder->wire >= 0)
         kill(holder->front, SIGCONT); /* another process has continued COMMAND */
     else if (WIFEXITED(status) || WIFSIGNALED(status)) {
+        look_at_start(holder); /* the end of COMMAND's process closes the other end of the report */
         holder->ended = true;
         holder->wait_status = status;
-        tell_end(run_plan.command[0], status);
+        if (!holder->start_error)
+            tell_end(run_plan.command[0], status);
         run_wire_send(holder->wire, RUN_ENDED, status, 0, NULL);
     }
 }
@@ -410,6 +429,7 @@ static void supervise(struct holder *holder)
         int64_t now = cli_now_ms();
 
         hear(holder, now);
+        look_at_start(holder);
         if (reap(holder) || is_over(holder, now)) {
             see_who_ended_it(holder);
             break;
@@ -417,13 +437,33 @@ static void supervise(struct holder *holder)
         check_lease(holder, now);
         advance(holder, now);
         shorten(holder, now);
-        run_wait(holder->wire, -1, timeout(holder, cli_now_ms()));
+        run_wait(holder->wire, holder->report, timeout(holder, cli_now_ms()));
     }
-    run_wire_send(holder->wire, RUN_LIMIT, (int)run_plan.lease_ms, 0, NULL);
     cli_thread_end(&holder->looker);
 }
 
 /* ------------------------------------------------------------ start and end */
+
+/*
+ * Starts COMMAND's process, which may take longer than a lease until it has run COMMAND. The front is told of the limit
+ * before: from then on it watches this process. False: there is no process.
+ */
+static bool start_command(struct holder *holder)
+{
+    run_wire_send(holder->wire, RUN_HELD, 0, (int64_t)holder->lock.fence, holder->lock.token);
+    run_inside_environment_of(&holder->lock);
+    holder->front_ms = cli_now_ms();
+    tell_limit(holder, holder->front_ms);
+    holder->child = child_start(run_plan.command, run_terminal_lends_at_once(), &holder->report);
+    if (holder->child < 0) {
+        holder->start_error = errno;
+        cli_error("%s: %s", run_plan.command[0], strerror(holder->start_error));
+        return false;
+    }
+    run_wire_send(holder->wire, RUN_STARTED, holder->child, 0, NULL);
+    child_close_files(false);
+    return true;
+}
 
 /*
  * The exit status for a program that could not be run: that of env(1), except for CLI_SYSTEM if this host has no
@@ -436,32 +476,16 @@ static int refused_status(int error)
     return error == ENOENT ? 127 : none_left ? CLI_SYSTEM : 126;
 }
 
-/* Returns RUN_HOLDS, or an exit status after a message: COMMAND could not be started. */
-static int start_command(struct holder *holder)
-{
-    char *const *command = run_plan.command;
-
-    run_wire_send(holder->wire, RUN_HELD, 0, (int64_t)holder->lock.fence, holder->lock.token);
-    run_inside_environment_of(&holder->lock);
-    holder->child = child_start(command, run_terminal_lends_at_once());
-    if (holder->child > 0) {
-        cli_note("%s started, process %d", command[0], (int)holder->child);
-        child_close_files(false);
-        tell_limit(holder, cli_now_ms());
-        run_wire_send(holder->wire, RUN_STARTED, holder->child, 0, NULL);
-        return RUN_HOLDS;
-    }
-    int status = refused_status(errno);
-    cli_error("%s: %s", command[0], strerror(errno));
-    return status;
-}
-
 /* Releases the lock, after all processes of COMMAND are gone. Returns the exit status. */
 static int finish(struct holder *holder)
 {
+    bool keeps = run_plan.at_least_ms && !holder->start_error;
     int64_t keep_ms = run_plan.at_least_ms - (cli_now_ms() - holder->start_ms);
-    bool kept = run_release(&holder->lock, run_plan.at_least_ms ? keep_ms : 0);
 
+    run_wire_send(holder->wire, RUN_LIMIT, (int)run_plan.lease_ms, 0, NULL);
+    bool kept = run_release(&holder->lock, keeps ? keep_ms : 0);
+    if (holder->start_error)
+        return refused_status(holder->start_error);
     if (kept && !holder->given_up)
         return exit_status_of(holder->wait_status);
     if (!holder->given_up)
@@ -486,19 +510,14 @@ static int hold_and_run(struct holder *holder)
     if (status != RUN_HOLDS)
         return status;
     holder->start_ms = cli_now_ms();
-    status = start_command(holder);
-    if (status != RUN_HOLDS) {
-        run_release(&holder->lock, 0);
-        return status;
-    }
-    holder->front_ms = cli_now_ms(); /* the front beats from now on: exec may have taken long */
-    supervise(holder);
+    if (start_command(holder))
+        supervise(holder);
     return finish(holder);
 }
 
 _Noreturn void run_holder(int wire, pid_t front)
 {
-    struct holder holder = {.wire = wire, .front = front};
+    struct holder holder = {.wire = wire, .front = front, .report = -1};
     int status = run_hear_begin(RUN_HOLDER) ? hold_and_run(&holder) : CLI_SYSTEM;
 
     run_wire_send(wire, RUN_STATUS, status, holder.lost, NULL);

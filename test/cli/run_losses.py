@@ -269,27 +269,59 @@ def ended_by_itself():
     assert "n: SIGTERM was sent to sh, because the process that holds the lock did not answer in time\n" in done.err, done.err
 
 
-@test("a COMMAND whose exec takes longer than the lease: dibs was not stopped meanwhile")
+def slow_path(files, seconds):
+    """A PATH in which it takes so long to find a program."""
+    for i in range(39):  # a path that the kernel needs milliseconds to follow, to nothing
+        os.symlink("./" * 2000 + str(i + 1), files.file(str(i)))
+    slow = files.file("0")
+    begin = time.monotonic()
+    for _ in range(10):
+        os.path.exists(slow)
+    each = (time.monotonic() - begin) / 10
+    count = min(int(seconds / each), 100000 // len(slow))  # no string of an environment may have more than 128 KiB
+    return ":".join([slow] * count + [os.environ["PATH"]])
+
+
+@test("a COMMAND whose exec takes longer than the lease: the lease is renewed meanwhile")
 def slow_exec():
     with folder() as files:
-        for i in range(39):  # a path that the kernel needs milliseconds to follow, to nothing
-            os.symlink("./" * 2000 + str(i + 1), files.file(str(i)))
-        slow = files.file("0")
-        begin = time.monotonic()
-        for _ in range(10):
-            os.path.exists(slow)
-        each = (time.monotonic() - begin) / 10
-        count = min(int(3 / each), 100000 // len(slow))  # no string of an environment may have more than 128 KiB
-        path = ":".join([slow] * count + [os.environ["PATH"]])
-        process = start("run", "-t", "2", "n", "sleep", "1", env={"PATH": path})
-        with_lock = holder_of(process)
-        command = wait_for(lambda: children(with_lock), "COMMAND's process")[0]
-        process.send_signal(signal.SIGSTOP)  # so that it beats a moment after the exec
-        wait_for(lambda: name_of(command) == "sleep", "the exec")
-        time.sleep(0.3)
-        process.send_signal(signal.SIGCONT)
+        process = start("run", "-t", "2", "n", "sleep", "1", env={"PATH": slow_path(files, 3)})
+        command = wait_for(lambda: children(holder_of(process)), "COMMAND's process")[0]
+        equal(name_of(command), "dibs-holder")
         done = Done(process)
         equal((done.status, done.err), (0, ""))
+
+
+@test("the process with the lock stopped while it starts COMMAND: the first process ends COMMAND before the lease ends")
+def stopped_in_exec():
+    own = Server()
+    with folder() as files:
+        ran = files.file("ran")
+        process = start("run", "-t", "4", "n", "touch", ran, env={"DIBS_URL": own.url, "PATH": slow_path(files, 20)})
+        with_lock = holder_of(process)
+        command = wait_for(lambda: children(with_lock), "COMMAND's process")[0]
+        os.kill(with_lock, signal.SIGSTOP)
+        equal(name_of(command), "dibs-holder")
+        wait_for(lambda: own.ask("SET", "lock:n", "next", "NX"), "the end of the lease")
+        assert not alive(command)
+        done = Done(process)
+        equal(done.status, 76)
+        assert not os.path.exists(ran)
+
+
+@test("a lock that was deleted while COMMAND's exec takes long: COMMAND does not begin")
+def deleted_in_exec():
+    own = Server()
+    with folder() as files:
+        ran = files.file("ran")
+        process = start("run", "-t", "60", "n", "touch", ran, env={"DIBS_URL": own.url, "PATH": slow_path(files, 20)})
+        command = wait_for(lambda: children(holder_of(process)), "COMMAND's process")[0]
+        own.ask("DEL", "lock:n")
+        done = Done(process)
+        equal(done.status, 76)
+        assert "n: the lease was lost: " in done.err, done.err
+        assert not alive(command)
+        assert not os.path.exists(ran)
 
 
 @test("dibs stopped for less than its lease goes on")
