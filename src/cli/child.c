@@ -72,9 +72,10 @@ pid_t child_start(char *const *command, bool gets_terminal, int *report)
         setpgid(child, child); /* as the child does: whichever is first, the group must exist for both */
     run_signals_unblock();
     close(ends[1]);
-    if (child < 0)
+    if (child > 0)
+        *report = ends[0];
+    else
         close(ends[0]);
-    *report = ends[0];
     errno = error;
     return child;
 }

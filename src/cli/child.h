@@ -16,13 +16,15 @@
 /*
  * Starts a process that becomes a program, in a process group of its own, with the signals as dibs found them. It is
  * killed when the calling thread ends, where the system can do that. gets_terminal: its group gets the terminal.
- * *report: a descriptor for child_report. Returns the process id; or -1, and errno says why there is no process.
+ * *report: a descriptor for child_report. Returns the process id; or -1, and errno says why there is no process and no
+ * descriptor.
  */
 pid_t child_start(char *const *command, bool gets_terminal, int *report);
 
 /*
- * Waits for at most ms (-1: for ever) until the program runs. Returns 0 if it does, or if its process was ended before;
- * errno if the program can't be run: its process ends; both close the descriptor. -1: that is not known yet.
+ * Looks for at most ms (-1: for ever) whether the program could be run. 0: it was, or its process was ended before.
+ * More than 0: it could not, errno says why, and its process ends. In both cases the descriptor is closed. -1: that is
+ * not known yet.
  */
 int child_report(int report, int ms);
 

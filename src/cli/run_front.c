@@ -216,11 +216,11 @@ static void kill_all(const struct front *front)
 
 /*
  * Signals COMMAND's group, whose number is not used again before the holder has seen the end of COMMAND. False: COMMAND
- * has ended, or the holder has not told of it.
+ * has ended.
  */
 static bool signal_command(const struct front *front, int signal)
 {
-    return front->group && !front->ended && kill(-front->group, signal) == 0;
+    return !front->ended && kill(-front->group, signal) == 0;
 }
 
 /*
@@ -234,7 +234,7 @@ static void watch(struct front *front, int64_t now)
 
     if (!front->limit_ms || front->hung_up_ms)
         return;
-    if (silent && !front->term_sent && left <= run_plan.grace_ms + run_plan.margin_ms - budget) {
+    if (silent && front->group && !front->term_sent && left <= run_plan.grace_ms + run_plan.margin_ms - budget) {
         front->term_sent = true;
         run_wire_send(front->wire, RUN_TERM_SENT, 0, 0, NULL);
         front->term_got = signal_command(front, SIGTERM);
@@ -406,8 +406,12 @@ static void run_on_lost(void)
     int report, error;
     pid_t child = child_start(command, false, &report);
 
-    while (error = child < 0 ? errno : child_report(report, -1), error < 0)
-        ;
+    if (child < 0)
+        error = errno;
+    else
+        do
+            error = child_report(report, -1);
+        while (error < 0);
     if (error)
         cli_error("%s: %s", shell, strerror(error));
     else

@@ -233,12 +233,12 @@ bool run_hear_begin(enum run_role role)
     return true;
 }
 
-void run_wait(int wire, int quit, int ms)
+void run_wait(int wire, int other, int ms)
 {
     bool looks = run_plan.while_pid && process_fd < 0;
     struct pollfd fds[] = {{.fd = ends[0], .events = POLLIN},
                            {.fd = wire, .events = POLLIN},
-                           {.fd = quit, .events = POLLIN},
+                           {.fd = other, .events = POLLIN},
                            {.fd = process_fd, .events = POLLIN},
                            {.fd = run_plan.while_stdin ? STDIN_FILENO : -1, .events = POLLIN}};
 

@@ -21,10 +21,10 @@ enum run_role {
 bool run_hear_begin(enum run_role role);
 
 /*
- * Waits until there is something to hear, now or soon, or for ms (-1: for ever). wire, and quit, of a thread, are
- * descriptors, or -1.
+ * Waits until there is something to hear, now or soon, or something to read from `other`, or for ms (-1: for ever).
+ * wire and other: descriptors, or -1.
  */
-void run_wait(int wire, int quit, int ms);
+void run_wait(int wire, int other, int ms);
 
 /* ----------------------------------------------------------------- signals */
 

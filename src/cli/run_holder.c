@@ -34,8 +34,8 @@ struct holder {
     int64_t front_ms;  /* when the front sent its last message, or was told of a shorter lease */
 
     pid_t child;     /* COMMAND, and its process group */
-    int report;      /* of child_start; -1: whether COMMAND can be run is known */
-    int start_error; /* errno that says why COMMAND can't be run; 0: it can, as far as is known */
+    int report;      /* of child_start; -1: there is none, or it was read */
+    int start_error; /* errno that says why COMMAND could not be run; 0: that is not known */
     bool ended;      /* COMMAND has ended */
     bool signalled;  /* a signal was passed on */
     int wait_status; /* COMMAND's, once ended */
@@ -281,7 +281,7 @@ static void tell_end(const char *program, int wait_status)
         cli_note("%s ended with status %d", program, WEXITSTATUS(wait_status));
 }
 
-/* Looks whether COMMAND could be run, until that is known. */
+/* Looks whether COMMAND could be run. */
 static void look_at_start(struct holder *holder)
 {
     int error = holder->report < 0 ? -1 : child_report(holder->report, 0);
@@ -290,9 +290,7 @@ static void look_at_start(struct holder *holder)
         return;
     holder->report = -1;
     holder->start_error = error;
-    if (error)
-        cli_error("%s: %s", run_plan.command[0], strerror(error));
-    else
+    if (!error)
         cli_note("%s started, process %d", run_plan.command[0], (int)holder->child);
 }
 
@@ -439,7 +437,6 @@ static void supervise(struct holder *holder)
         shorten(holder, now);
         run_wait(holder->wire, holder->report, timeout(holder, cli_now_ms()));
     }
-    cli_thread_end(&holder->looker);
 }
 
 /* ------------------------------------------------------------ start and end */
@@ -457,7 +454,6 @@ static bool start_command(struct holder *holder)
     holder->child = child_start(run_plan.command, run_terminal_lends_at_once(), &holder->report);
     if (holder->child < 0) {
         holder->start_error = errno;
-        cli_error("%s: %s", run_plan.command[0], strerror(holder->start_error));
         return false;
     }
     run_wire_send(holder->wire, RUN_STARTED, holder->child, 0, NULL);
@@ -483,8 +479,11 @@ static int finish(struct holder *holder)
     int64_t keep_ms = run_plan.at_least_ms - (cli_now_ms() - holder->start_ms);
 
     run_wire_send(holder->wire, RUN_LIMIT, (int)run_plan.lease_ms, 0, NULL);
+    cli_thread_end(&holder->looker);
     bool kept = run_release(&holder->lock, keeps ? keep_ms : 0);
-    if (holder->start_error)
+    if (holder->start_error) /* only now, because standard error may take no more, and keep this process */
+        cli_error("%s: %s", run_plan.command[0], strerror(holder->start_error));
+    if (holder->start_error && !holder->given_up)
         return refused_status(holder->start_error);
     if (kept && !holder->given_up)
         return exit_status_of(holder->wait_status);

@@ -3,6 +3,7 @@
 Each COMMAND writes lines "WHO TIME" to one file, every few milliseconds: they must not be interleaved.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -270,7 +271,7 @@ def ended_by_itself():
 
 
 def slow_path(files, seconds):
-    """A PATH in which it takes so long to find a program."""
+    """A PATH in which it takes about so long to find a program, and 5 to 10 s at most."""
     for i in range(39):  # a path that the kernel needs milliseconds to follow, to nothing
         os.symlink("./" * 2000 + str(i + 1), files.file(str(i)))
     slow = files.file("0")
@@ -285,7 +286,7 @@ def slow_path(files, seconds):
 @test("a COMMAND whose exec takes longer than the lease: the lease is renewed meanwhile")
 def slow_exec():
     with folder() as files:
-        process = start("run", "-t", "2", "n", "sleep", "1", env={"PATH": slow_path(files, 3)})
+        process = start("run", "-t", "4", "n", "sleep", "1", env={"PATH": slow_path(files, 10)})
         command = wait_for(lambda: children(holder_of(process)), "COMMAND's process")[0]
         equal(name_of(command), "dibs-holder")
         done = Done(process)
@@ -297,7 +298,7 @@ def stopped_in_exec():
     own = Server()
     with folder() as files:
         ran = files.file("ran")
-        process = start("run", "-t", "4", "n", "touch", ran, env={"DIBS_URL": own.url, "PATH": slow_path(files, 20)})
+        process = start("run", "-t", "3", "n", "touch", ran, env={"DIBS_URL": own.url, "PATH": slow_path(files, 20)})
         with_lock = holder_of(process)
         command = wait_for(lambda: children(with_lock), "COMMAND's process")[0]
         os.kill(with_lock, signal.SIGSTOP)
@@ -307,6 +308,27 @@ def stopped_in_exec():
         done = Done(process)
         equal(done.status, 76)
         assert not os.path.exists(ran)
+
+
+@test("a COMMAND that is not found, and standard error takes no more for longer than the lease: no loss")
+def stalled_not_found():
+    with folder() as files:
+        lost = files.file("lost")
+        err, full = os.pipe()
+        os.set_blocking(full, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(full, b"." * 4096)
+        os.set_blocking(full, True)
+        process = start("run", "-t", "1", "--on-lost", f"echo lost >{lost}", "n", "no-such-command", stderr=full)
+        os.close(full)
+        holder_of(process)
+        time.sleep(2)
+        with open(err, "rb") as reader:
+            said = reader.read()
+        equal(process.wait(LIMIT), 127)
+        assert said.endswith(b".dibs: no-such-command: No such file or directory\n"), said[-200:]
+        assert not os.path.exists(lost)
 
 
 @test("a lock that was deleted while COMMAND's exec takes long: COMMAND does not begin")
