@@ -390,8 +390,11 @@ static void shorten(struct holder *holder, int64_t now)
         now - holder->start_ms < run_plan.at_least_ms)
         return;
     holder->shortened = true;
-    if (!holder->given_up && run_remaining_ms(&holder->lock) > run_plan.grace_ms + run_plan.margin_ms + 2000)
-        (void)run_extend(&holder->lock, run_plan.lease_ms);
+    if (holder->given_up || run_remaining_ms(&holder->lock) <= run_plan.grace_ms + run_plan.margin_ms + 2000)
+        return;
+    /* Told before: once the store has the shorter lease, this process may be stopped, or wait for the answer. */
+    run_wire_send(holder->wire, RUN_LIMIT, (int)run_plan.lease_ms, now + run_plan.lease_ms, NULL);
+    (void)run_extend(&holder->lock, run_plan.lease_ms);
 }
 
 /* The exit status for a status of waitpid(2): the program's, or 128 plus the number of the signal that ended it. */

@@ -200,6 +200,20 @@ def holder_stopped_at_once():
         equal(processes_with(mark), [])
 
 
+@test("the process with the lock stopped right after it made the lease shorter, because the time of --at-least is over")
+def holder_stopped_after_at_least():
+    process = holder("n", "-t", "2", "--at-least", "6")
+    with_lock = holder_of(process)
+    time.sleep(5.6)  # the first process may be stopped for 1.4 s
+    process.send_signal(signal.SIGSTOP)
+    wait_for(lambda: server().left_pttl("n") <= 2000, "the shorter lease")
+    os.kill(with_lock, signal.SIGSTOP)
+    process.send_signal(signal.SIGCONT)
+    wait_for(lambda: server().owner("n") is None, "the end of the lease")
+    assert not alive(process.command)
+    equal(Done(process).status, 76)
+
+
 @test("the process with the lock stopped, and COMMAND as well: COMMAND goes on, and has its grace time")
 def holder_and_command_stopped():
     with folder() as files:
