@@ -401,7 +401,7 @@ static bool leave(struct run_lock *lock, int64_t keep_ms)
     if (status == DIBS_OK)
         cli_note("%s: stays locked for another %.10g s, by --at-least", run_plan.shown, (double)keep_ms / 1000);
     else if (status != DIBS_LOST)
-        cli_warn("%s: stays locked for up to %.10g s: %s", run_plan.shown, (double)lease_of() / 1000,
+        cli_warn("%s: stays locked for up to %.10g s: %s", run_plan.shown, (double)cli_common.config.lease_ms / 1000,
                  dibs_last_error());
     return status != DIBS_LOST;
 }
@@ -415,7 +415,7 @@ static bool release(struct run_lock *lock)
         cli_note("%s: released", run_plan.shown);
     else if (status != DIBS_LOST)
         cli_warn("%s: could not be released, and stays locked for up to %.10g s: %s", run_plan.shown,
-                 (double)lease_of() / 1000, dibs_last_error());
+                 (double)cli_common.config.lease_ms / 1000, dibs_last_error());
     return status != DIBS_LOST;
 }
 

@@ -117,6 +117,14 @@ def shorter_lease_during_the_wait():
     equal((done.status, done.out, done.err), (0, "ran\n", ""))
 
 
+@test("what an inner dibs can't release stays locked for its own lease, not for the outer one: it says so")
+def lease_of_its_own():
+    with contextlib.closing(Server()) as own:
+        inner = f"{DIBS} run -t 60 --also m n kill -STOP {own.process.pid}"
+        outer = start("run", "-t", "20", "n", "sh", "-c", f"{inner}; kill -CONT {own.process.pid}", env={"DIBS_URL": own.url})
+        assert ": could not be released, and stays locked for up to 60 s: " in (done := Done(outer)).err, done.err
+
+
 @test("an inner dibs bears a restart without data, after which the outer one restores the lock")
 def restart():
     with contextlib.closing(Server()) as own:
