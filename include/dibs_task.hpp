@@ -161,8 +161,8 @@ struct owner {
     bool has_ended() noexcept;
     void free_task() noexcept;
 
-    dibs_runtime *const rt;          /* never freed by dibs */
-    const dibs_task *const known_as; /* in completions: only to compare, since it may have been freed */
+    dibs_runtime *const rt;    /* never freed by dibs */
+    dibs_task *const known_as; /* in completions; never to be used here, since it may have been freed */
     std::mutex mutex;
     dibs_task *task;                   /* guarded by mutex; nullptr once the task has ended */
     bool busy = false;                 /* guarded by mutex: something is begun, and its completion not dispatched */
@@ -699,6 +699,7 @@ class task_guard {
 
         out.kind = DIBS_DONE_LOST;
         out.status = DIBS_LOST;
+        out.task = what.by->known_as;
         out.fence = what.fence;
         out.name = what.name.c_str();
         std::snprintf(out.detail, sizeof out.detail, "%s", dibs_status_text(DIBS_LOST));
@@ -973,6 +974,7 @@ inline bool queue::tell_refused()
             if (!what)
                 return any;
             listener = std::move(what->on_end);
+            done.task = what->by->known_as;
             done.status = what->refusal;
             std::snprintf(done.detail, sizeof done.detail, "%s", what->why);
         }

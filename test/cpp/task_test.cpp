@@ -33,6 +33,7 @@ struct told {
     std::atomic<int> times{0};
     std::atomic<dibs_status> status{DIBS_OK};
     std::string detail;
+    const dibs_task *task = nullptr;
     dibs::task_guard lock;
 
     auto function()
@@ -40,6 +41,7 @@ struct told {
         return [this](const dibs_completion &done, dibs::task_guard granted) {
             status = done.status;
             detail = done.detail;
+            task = done.task;
             lock = std::move(granted);
             times++;
         };
@@ -288,7 +290,9 @@ void tells_of_a_loss(dibs::runtime &rt)
     CHECK(rt.force_unlock("loss"));
     CHECK(dispatches_until(queue, [&] { return lost == 1; }));
     CHECK_THROWS(dibs::errc::lost, to.lock.check());
-    to.lock.on_lost([&](const dibs_completion &done) { lost += std::string(done.name) == "loss" ? 10 : 0; });
+    to.lock.on_lost([&](const dibs_completion &done) {
+        lost += std::string(done.name) == "loss" && done.task == task.get() ? 10 : 0;
+    });
     CHECK(lost == 11);
     to.lock.begin_release([&](const dibs_completion &done) { end = done.status; });
     CHECK(dispatches_until(queue, [&] { return end.has_value(); }) && end == DIBS_LOST && lost == 11);
@@ -465,7 +469,7 @@ void what_is_refused_is_told_after_a_throw(dibs::runtime &rt)
     CHECK_THROWS(dibs::errc::overflow, static_cast<void>(queue.dispatch(10s)));
     while (refused.times < 2)
         queue.dispatch(dibs::forever);
-    CHECK(refused.status == DIBS_INVALID);
+    CHECK(refused.status == DIBS_INVALID && refused.task == task.get());
 }
 
 /* A lock that waits in the task does not come before the end of a guard that the function drops. */
