@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,7 +108,8 @@ static void beat(struct front *front, int64_t now)
 /*
  * Stops the front by the signal that stopped COMMAND, so that the shell sees a stopped job, and returns when the job is
  * continued. If COMMAND's group has the terminal, Ctrl-Z has reached no other process of the job. A process that can't
- * be stopped, as in a session without a shell, goes on at once.
+ * be stopped, as in a session without a shell, goes on at once; soon, if COMMAND wanted the terminal, for which it then
+ * asks again, and again.
  */
 static void pause_with(struct front *front, int signal)
 {
@@ -121,6 +123,8 @@ static void pause_with(struct front *front, int signal)
     if (front->group && run_terminal_in_front() && (had_terminal || signal == SIGTTIN || signal == SIGTTOU))
         run_terminal_give(front->group);
     beat(front, cli_now_ms()); /* what the holder said last may be out of date */
+    if (signal == SIGTTIN || signal == SIGTTOU)
+        poll(NULL, 0, (int)run_plan.margin_ms / 4);
     run_wire_send(front->wire, RUN_SIGNAL, SIGCONT, 0, NULL);
 }
 

@@ -266,6 +266,25 @@ def hangup():
     wait_for(lambda: not processes_with(mark))
 
 
+@test("a COMMAND that wants the terminal where no shell can stop dibs takes no processor time")
+def can_not_be_stopped():
+    with terminal() as shell:
+        shell.enter("( (sleep 0.5; exec $DIBS run n cat) </dev/tty & )")
+        shell.see(PROMPT)
+        holder = int(wait_for(lambda: server().owner("n")).split(":")[-4])
+        wait_for(lambda: [each for each in children(holder) if name_of(each) == "cat"], "cat")
+        processes = [parent_of(parent_of(holder)), parent_of(holder), holder, *children(holder)]
+
+        def ticks():
+            return sum(int(value) for pid in processes for value in fields_of(pid)[11:13])
+
+        before = ticks()
+        time.sleep(1)
+        assert ticks() - before < 20, f"{ticks() - before} ticks"
+        os.kill(processes[0], signal.SIGTERM)
+        wait_for(lambda: server().owner("n") is None)
+
+
 @test("the size of the window is known to COMMAND, and its change is told")
 def window():
     with terminal() as shell:
