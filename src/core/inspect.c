@@ -9,12 +9,16 @@
 
 #include "base/list.h"
 #include "base/utf8.h"
+#include "core/keeper.h"
 
 #define BATCH 64 /* locks of a list that are looked up at once */
 
 /* ---------------------------------------------------------------------- one lock */
 
-/* Carries out the operation in a visit, within a command timeout. */
+/*
+ * Carries out the operation in a visit, within a command timeout. If a forced unlock may have ended a lease that this
+ * process keeps, nobody here takes that lease any more: a lease so new that its lock is not watched is not told of it.
+ */
 static dibs_status run(dibs_runtime *runtime, struct dibs__op *op, struct dibs__error *error)
 {
     struct dibs__visit visit;
@@ -25,6 +29,8 @@ static dibs_status run(dibs_runtime *runtime, struct dibs__op *op, struct dibs__
     struct dibs__store *store = visit.core->store;
     op->deadline = dibs__core_command_deadline(visit.core);
     status = store->ops->finish(store, op, error);
+    if (op->kind == DIBS__OP_FORCE && status != DIBS_NOT_HELD)
+        dibs__keeper_give_back_name(visit.core, op->name, strlen(op->name));
     dibs__visit_end(&visit);
     return status;
 }

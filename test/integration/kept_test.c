@@ -363,6 +363,21 @@ TEST_ON(losing_a_kept_lease_is_not_told_as_a_loss, fixture *f)
     assert_int_equal(events_count(&f->events, DIBS_EVENT_LOST, NULL), 0);
 }
 
+TEST_ON(a_kept_lease_that_its_process_forced_open_is_not_taken, fixture *f)
+{
+    open_keeping(f, KEEP_LONG_MS);
+    dibs_runtime *other = test_runtime(open_runtime(f->server, 0));
+    for (int i = 0; i < 4; i++) {
+        keep(f->rt, "x"); /* so new a lease is not watched yet: no message tells of what happens to it */
+        const dibs_owner owner = owner_of(other, "x");
+        assert_status(DIBS_OK, dibs_force_unlock(f->rt, "x", i % 2 ? owner.token : NULL));
+        assert_status(DIBS_OK, dibs_trylock(other, "x"));
+        assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
+        assert_status(DIBS_OK, dibs_unlock(other, "x"));
+    }
+    assert_int_equal(stats_of(f->rt).lost, 0);
+}
+
 /* Each look uses the lease, so that it is not given back meanwhile. */
 static bool shows_kept_in_use(dibs_runtime *rt, const char *name)
 {
