@@ -431,7 +431,7 @@ typedef struct dibs_lock_options { /* all zero: the defaults */
  * the lock, waiters ask every 50 to 100 ms or, if the server tells of changes (dibs_stats.tracking),
  * when the key has changed. An acquire that fails leaves nothing behind. A
  * waiter whose time is over leaves the queue before the call returns, if the server answers
- * within 3 ms. If it does not, if the call was begun, if the store is a quorum, or if the
+ * within 3 ms. If it does not, if the owner is a task, if the store is a quorum, or if the
  * outcome of the acquire is unknown, the runtime retracts the acquire in the background. It
  * goes on until the store confirms the retraction, or until nothing of the acquire can be left.
  *
