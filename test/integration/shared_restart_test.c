@@ -253,4 +253,18 @@ TEST_ON(the_newest_sharer_is_shown_though_it_has_the_last_fence, fixture *f)
     assert_status(DIBS_OK, dibs_force_unlock(f->rt, "x", token));
 }
 
+/* The server evicted the list of who shares the lock, and not the lock itself. */
+TEST_ON(a_list_of_sharers_that_is_made_again_expires, fixture *f)
+{
+    fixture_open(f, LONG_LEASE_MS);
+    server_do(f->server, "SET dibs:fence:{lock:x} 100 PX 7200000");
+    server_do(f->server, "SET lock:x dibs:shared PX 600000");
+    redisReply *reply = server_command(f->server, "EVAL %s 2 lock:x dibs:fence:{lock:x} dibs:t~0 600000 100 %s 0",
+                                       dibs__scripts[DIBS__SCRIPT_renew].text, "");
+    assert_int_equal(reply->element[0]->integer, 2);
+    freeReplyObject(reply);
+    assert_true(server_integer(f->server, "PTTL dibs:share:{lock:x}") > 600000);
+    assert_status(DIBS_OK, dibs_force_unlock(f->rt, "x", "dibs:t~0"));
+}
+
 TESTS(fixture_setup, fixture_teardown)

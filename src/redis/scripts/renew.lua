@@ -72,11 +72,15 @@ local function set_sharer(K, S, owner, token, lease, now, fence, last, alone)
   if type(added) == 'table' then
     return added
   end
-  if owner ~= 'dibs:shared' then
+  -- A new S has no end yet, with which GT could compare.
+  if owner ~= 'dibs:shared' or added == 4 then
     redis.call('PEXPIRE', S, fence_life(lease) + HOUR)
+  else
+    keep_longer(S, fence_life(lease) + HOUR)
+  end
+  if owner ~= 'dibs:shared' then
     return redis.pcall('SET', K, 'dibs:shared', 'PX', lease)
   end
-  keep_longer(S, fence_life(lease) + HOUR)
   keep_longer(K, lease)
   return {}
 end
