@@ -9,8 +9,7 @@
 #include "support/test.h"
 
 struct work {
-    struct dibs__job job; /* first */
-    struct dibs__workers *workers;
+    struct dibs__job job;                 /* first */
     enum dibs__job_next begins, finishes; /* what the job returns */
     bool answered;                        /* what await returns */
     bool in_vain;                         /* finish leaves the line so */
@@ -21,9 +20,14 @@ struct work {
     atomic_uint awaited, watched, finishing;
     atomic_uint began, rested, finished, ended;
     struct moved_clock *clock; /* await moves it on until its time is over; NULL: it does not */
-    atomic_uint *order;        /* counts the requests of all */
-    unsigned place;            /* which of them the last one of this job was */
+    bool counted;              /* its requests are counted in `order` */
+    unsigned place;            /* which of them the last one was */
 };
+
+static struct dibs__workers *workers;      /* Each test has its own, */
+static struct dibs__wait_event wait_event; /* for the thread that drives, */
+static struct moved_clock moved;           /* their clock, where the test moves it, */
+static atomic_uint order;                  /* and none of the requests that are counted here. */
 
 static struct work *of(struct dibs__job *job)
 {
@@ -37,12 +41,12 @@ static enum dibs__job_next begin(struct dibs__job *job)
     atomic_fetch_add(&w->began, 1);
     if (w->patience > 0)
         job->due = DIBS__NEVER; /* as a call does with each step: when its rest would have ended is over */
-    if (w->patience > 0 && dibs__workers_line_up(w->workers, job, w->patience)) {
+    if (w->patience > 0 && dibs__workers_line_up(workers, job, w->patience)) {
         atomic_fetch_add(&w->rested, 1);
         return DIBS__JOB_RESTS;
     }
-    if (w->order)
-        w->place = atomic_fetch_add(w->order, 1);
+    if (w->counted)
+        w->place = atomic_fetch_add(&order, 1);
     return w->begins;
 }
 
@@ -64,7 +68,7 @@ static enum dibs__job_next finish(struct dibs__job *job)
     (void)within(LIMIT_MS, !atomic_load(&of(job)->stuck));
     atomic_fetch_add(&of(job)->finished, 1);
     if (of(job)->in_vain)
-        dibs__workers_leave_line(of(job)->workers, job, true);
+        dibs__workers_leave_line(workers, job, true);
     return of(job)->finishes;
 }
 
@@ -86,10 +90,9 @@ static enum dibs__awaited await_or_watch(struct dibs__job *job, int64_t until, s
 static const struct dibs__job_ops watched_ops = {
     .begin = begin, .await = await_or_watch, .finish = finish, .ended = ended};
 
-static void setup_work(struct work *w, struct dibs__workers *workers, enum dibs__job_next begins)
+static void setup_work(struct work *w, enum dibs__job_next begins)
 {
     memset(w, 0, sizeof *w);
-    w->workers = workers;
     w->job.ops = &ops;
     w->job.due = DIBS__NEVER;
     w->begins = begins;
@@ -98,10 +101,43 @@ static void setup_work(struct work *w, struct dibs__workers *workers, enum dibs_
     assert_true(dibs__workers_add(workers, &w->job));
 }
 
+/* No answer to the job ever comes. */
+static void setup_silent(struct work *w)
+{
+    setup_work(w, DIBS__JOB_FINISHES);
+    w->answered = false;
+}
+
+/* Nor does it end until it is let go. */
+static void hold_up(struct work *w)
+{
+    w->answered = false;
+    atomic_store(&w->stuck, true);
+}
+
+static void go_on(struct work *w, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        dibs__workers_settle(workers, &w[i].job, DIBS__JOB_GOES_ON);
+}
+
+static void setup_stuck(struct work *w)
+{
+    setup_work(w, DIBS__JOB_FINISHES);
+    hold_up(w);
+    go_on(w, 1);
+}
+
 static void expect_ended(struct work *w)
 {
     await_that(atomic_load(&w->ended) > 0);
     assert_int_equal(atomic_load(&w->ended), 1);
+}
+
+static void let_go(struct work *w)
+{
+    atomic_store(&w->stuck, false);
+    expect_ended(w);
 }
 
 /* A thread that has begun its batch stands still before it lets others begin jobs; its own may have ended by then. */
@@ -116,49 +152,53 @@ static void gather(struct dibs__store *store, bool on)
 static const struct dibs__store_ops store_ops = {.gather = gather};
 static struct dibs__store store = {.ops = &store_ops};
 
-static int setup(void **state)
+static int setup_by(const struct dibs__clock *by)
 {
     atomic_store(&stands_still, false);
-    *state = dibs__workers_new(&dibs__system_clock, &store);
-    assert_true(*state != NULL);
+    atomic_store(&order, 0);
+    dibs__wait_event_init(&wait_event);
+    workers = dibs__workers_new(by, &store);
+    assert_non_null(workers);
     return 0;
+}
+
+static int setup(void **state)
+{
+    return setup_by(&dibs__system_clock);
+}
+
+static int setup_moved_clock(void **state)
+{
+    moved_clock_init(&moved);
+    return setup_by(&moved.clock);
 }
 
 static int teardown(void **state)
 {
-    dibs__workers_stop(*state);
-    dibs__workers_free(*state);
+    dibs__workers_stop(workers);
+    dibs__workers_free(workers);
     return 0;
 }
 
-/* Workers by a clock that the test moves. */
-static void setup_moved_clock(void **state, struct moved_clock *clock)
+static int teardown_moved_clock(void **state)
 {
     teardown(state);
-    moved_clock_init(clock);
-    *state = dibs__workers_new(&clock->clock, &store);
-    assert_non_null(*state);
-}
-
-static void teardown_moved_clock(void **state, struct moved_clock *clock)
-{
-    teardown(state);
-    moved_clock_destroy(clock);
-    setup(state);
+    moved_clock_destroy(&moved);
+    return 0;
 }
 
 TEST(a_job_rests_until_it_is_posted)
 {
     struct work w;
 
-    setup_work(&w, *state, DIBS__JOB_ENDS);
-    dibs__workers_settle(*state, &w.job, DIBS__JOB_RESTS);
+    setup_work(&w, DIBS__JOB_ENDS);
+    dibs__workers_settle(workers, &w.job, DIBS__JOB_RESTS);
     pause_ms(20);
     assert_int_equal(atomic_load(&w.began), 0);
-    dibs__workers_post(*state, &w.job);
+    dibs__workers_post(workers, &w.job);
     expect_ended(&w);
     assert_int_equal(atomic_load(&w.began), 1);
-    dibs__workers_post(*state, &w.job); /* too late: nothing */
+    dibs__workers_post(workers, &w.job); /* too late: nothing */
     pause_ms(5);
     assert_int_equal(atomic_load(&w.began), 1);
 }
@@ -167,10 +207,10 @@ TEST(a_job_that_is_posted_while_it_runs_runs_again)
 {
     struct work w;
 
-    setup_work(&w, *state, DIBS__JOB_ENDS);
-    dibs__workers_post(*state, &w.job);
-    dibs__workers_post(*state, &w.job);
-    dibs__workers_settle(*state, &w.job, DIBS__JOB_RESTS);
+    setup_work(&w, DIBS__JOB_ENDS);
+    dibs__workers_post(workers, &w.job);
+    dibs__workers_post(workers, &w.job);
+    dibs__workers_settle(workers, &w.job, DIBS__JOB_RESTS);
     expect_ended(&w);
     assert_int_equal(atomic_load(&w.began), 1);
 }
@@ -181,11 +221,11 @@ TEST(jobs_that_are_due_run_whatever_their_order)
     static struct work w[JOBS];
 
     for (int i = 0; i < JOBS; i++) {
-        setup_work(&w[i], *state, DIBS__JOB_ENDS);
+        setup_work(&w[i], DIBS__JOB_ENDS);
         w[i].job.due = dibs__after_ms(dibs__now(&dibs__system_clock), (i * 37) % 50);
-        dibs__workers_settle(*state, &w[i].job, DIBS__JOB_RESTS);
+        dibs__workers_settle(workers, &w[i].job, DIBS__JOB_RESTS);
         if (i % 5 == 0)
-            dibs__workers_post(*state, &w[i].job);
+            dibs__workers_post(workers, &w[i].job);
     }
     for (int i = 0; i < JOBS; i++)
         expect_ended(&w[i]);
@@ -195,14 +235,12 @@ TEST(jobs_begin_in_the_order_in_which_they_became_ready)
 {
     enum { JOBS = 1000 };
     static struct work w[JOBS];
-    static atomic_uint order;
 
-    atomic_init(&order, 0);
     for (int i = 0; i < JOBS; i++) {
-        setup_work(&w[i], *state, i % 3 ? DIBS__JOB_ENDS : DIBS__JOB_FINISHES);
-        w[i].order = &order;
+        setup_work(&w[i], i % 3 ? DIBS__JOB_ENDS : DIBS__JOB_FINISHES);
+        w[i].counted = true;
         w[i].answered = i % 6;
-        dibs__workers_settle(*state, &w[i].job, DIBS__JOB_GOES_ON);
+        dibs__workers_settle(workers, &w[i].job, DIBS__JOB_GOES_ON);
     }
     for (int i = 0; i < JOBS; i++)
         expect_ended(&w[i]);
@@ -217,15 +255,12 @@ TEST(jobs_that_are_held_up_do_not_hold_up_others)
     static struct work stuck[STUCK], w;
 
     for (int i = 0; i < STUCK; i++) {
-        setup_work(&stuck[i], *state, DIBS__JOB_FINISHES);
-        stuck[i].answered = false;
-        atomic_store(&stuck[i].stuck, true);
-        dibs__workers_settle(*state, &stuck[i].job, DIBS__JOB_GOES_ON);
+        setup_stuck(&stuck[i]);
         await_that(atomic_load(&stuck[i].began) > 0);
     }
     for (int i = 0; i < 50; i++) {
-        setup_work(&w, *state, DIBS__JOB_FINISHES);
-        dibs__workers_settle(*state, &w.job, DIBS__JOB_GOES_ON);
+        setup_work(&w, DIBS__JOB_FINISHES);
+        dibs__workers_settle(workers, &w.job, DIBS__JOB_GOES_ON);
         expect_ended(&w);
     }
     for (int i = 0; i < STUCK; i++)
@@ -243,17 +278,16 @@ TEST(a_job_without_a_reply_takes_no_worker)
     struct work w[JOBS];
 
     for (int i = 0; i < JOBS; i++) {
-        setup_work(&w[i], *state, DIBS__JOB_FINISHES);
+        setup_silent(&w[i]);
         w[i].job.ops = &watched_ops;
-        w[i].answered = false;
-        dibs__workers_settle(*state, &w[i].job, DIBS__JOB_GOES_ON);
     }
+    go_on(w, JOBS);
     for (int i = 0; i < JOBS; i++)
         await_that(atomic_load(&w[i].watched) > 0);
     for (int i = JOBS - 1; i >= 0; i--) {
         assert_int_equal(atomic_load(&w[i].finished), 0);
         w[i].answered = true;
-        dibs__workers_post(*state, &w[i].job);
+        dibs__workers_post(workers, &w[i].job);
         expect_ended(&w[i]);
     }
 }
@@ -262,81 +296,65 @@ TEST(a_job_without_a_reply_takes_no_worker)
 
 TEST(a_thread_that_drives_runs_what_is_ready)
 {
-    struct dibs__wait_event wait_event;
     struct work w;
     int64_t due;
 
-    dibs__wait_event_init(&wait_event);
-    assert_false(dibs__workers_drive(*state, &wait_event)); /* there is no worker that could take over */
-    setup_work(&w, *state, DIBS__JOB_ENDS);
-    assert_true(dibs__workers_drive(*state, &wait_event));
+    assert_false(dibs__workers_drive(workers, &wait_event)); /* there is no worker that could take over */
+    setup_work(&w, DIBS__JOB_ENDS);
+    assert_true(dibs__workers_drive(workers, &wait_event));
     struct dibs__wait_event another;
     dibs__wait_event_init(&another);
-    assert_false(dibs__workers_drive(*state, &another));
-    assert_false(dibs__workers_run_some(*state, DIBS__NEVER, &due));
+    assert_false(dibs__workers_drive(workers, &another));
+    assert_false(dibs__workers_run_some(workers, DIBS__NEVER, &due));
     assert_true(due == DIBS__NEVER);
-    dibs__workers_settle(*state, &w.job, DIBS__JOB_GOES_ON);
+    dibs__workers_settle(workers, &w.job, DIBS__JOB_GOES_ON);
     assert_true(dibs__wait_event_is_woken(&wait_event));
     pause_ms(20);
     assert_int_equal(atomic_load(&w.began), 0);
-    assert_true(dibs__workers_run_some(*state, DIBS__NEVER, &due));
+    assert_true(dibs__workers_run_some(workers, DIBS__NEVER, &due));
     assert_int_equal(atomic_load(&w.ended), 1);
-    dibs__workers_end_drive(*state, &wait_event);
+    dibs__workers_end_drive(workers, &wait_event);
 }
 
 /* As a thread does that drives: while a worker begins jobs there is nothing to do, and its end wakes the thread. */
-static void run_some(struct dibs__workers *workers, struct dibs__wait_event *wait_event)
+static void run_some(void)
 {
     int64_t due, limit = dibs__after_ms(dibs__now(&dibs__system_clock), LIMIT_MS);
 
     for (;;) {
-        dibs__wait_event_reset(wait_event);
+        dibs__wait_event_reset(&wait_event);
         if (dibs__workers_run_some(workers, DIBS__NEVER, &due))
             return;
         assert_that(dibs__now(&dibs__system_clock) < limit, "there is nothing to do");
-        dibs__wait_event_wait(wait_event, &dibs__system_clock, due < limit ? due : limit);
-    }
-}
-
-/* As many jobs as workers may finish at the same time, and none of them ends until it is let go. */
-static void setup_stuck(struct work stuck[DIBS__WORKERS_MAX - 1], struct dibs__workers *workers)
-{
-    for (int i = 0; i < DIBS__WORKERS_MAX - 1; i++) {
-        setup_work(&stuck[i], workers, DIBS__JOB_FINISHES);
-        stuck[i].answered = false;
-        atomic_store(&stuck[i].stuck, true);
-        dibs__workers_settle(workers, &stuck[i].job, DIBS__JOB_GOES_ON);
-        await_that(atomic_load(&stuck[i].finishing) > 0);
+        dibs__wait_event_wait(&wait_event, &dibs__system_clock, due < limit ? due : limit);
     }
 }
 
 /* The thread came to drive before the worker put the job off, and no worker is left to finish it. */
 TEST(a_thread_that_drives_sees_to_what_a_worker_puts_off)
 {
-    struct dibs__wait_event wait_event;
-    static struct work stuck[DIBS__WORKERS_MAX - 1], late;
+    static struct work stuck[DIBS__WORKERS_MAX - 1], late; /* as many as workers may finish at the same time */
     int64_t due;
 
-    setup_stuck(stuck, *state);
-    setup_work(&late, *state, DIBS__JOB_FINISHES);
-    late.answered = false;
+    for (int i = 0; i < DIBS__WORKERS_MAX - 1; i++) {
+        setup_stuck(&stuck[i]);
+        await_that(atomic_load(&stuck[i].finishing) > 0);
+    }
+    setup_silent(&late);
     atomic_store(&late.awaits, true);
     late.job.due = dibs__after_ms(dibs__now(&dibs__system_clock), 2 * LIMIT_MS);
-    dibs__workers_settle(*state, &late.job, DIBS__JOB_GOES_ON);
+    go_on(&late, 1);
     await_that(atomic_load(&late.awaited) > 0);
-    dibs__wait_event_init(&wait_event);
-    assert_true(dibs__workers_drive(*state, &wait_event));
-    assert_false(dibs__workers_run_some(*state, DIBS__NEVER, &due));
+    assert_true(dibs__workers_drive(workers, &wait_event));
+    assert_false(dibs__workers_run_some(workers, DIBS__NEVER, &due));
     assert_true(due == DIBS__NEVER);
     atomic_store(&late.awaits, false);
     await_that(dibs__wait_event_is_woken(&wait_event));
-    assert_false(dibs__workers_run_some(*state, DIBS__NEVER, &due));
+    assert_false(dibs__workers_run_some(workers, DIBS__NEVER, &due));
     assert_true(due == late.job.due);
-    dibs__workers_end_drive(*state, &wait_event);
-    for (int i = 0; i < DIBS__WORKERS_MAX - 1; i++) {
-        atomic_store(&stuck[i].stuck, false);
-        expect_ended(&stuck[i]);
-    }
+    dibs__workers_end_drive(workers, &wait_event);
+    for (int i = 0; i < DIBS__WORKERS_MAX - 1; i++)
+        let_go(&stuck[i]);
     expect_ended(&late);
 }
 
@@ -347,31 +365,28 @@ TEST(a_thread_that_drives_sees_to_what_a_worker_puts_off)
 TEST(workers_take_over_from_a_thread_that_leaves)
 {
     for (int i = 0; i < 20; i++) {
-        struct dibs__wait_event wait_event;
         struct work slow, ready, due_later, begun;
 
         atomic_store(&stands_still, i % 2);
-        dibs__wait_event_init(&wait_event);
-        setup_work(&slow, *state, DIBS__JOB_FINISHES);
-        slow.answered = false;
-        assert_true(dibs__workers_drive(*state, &wait_event));
-        dibs__workers_settle(*state, &slow.job, DIBS__JOB_GOES_ON);
-        run_some(*state, &wait_event); /* begins it, */
-        run_some(*state, &wait_event); /* and leaves it to a worker */
+        setup_silent(&slow);
+        assert_true(dibs__workers_drive(workers, &wait_event));
+        dibs__workers_settle(workers, &slow.job, DIBS__JOB_GOES_ON);
+        run_some(); /* begins it, */
+        run_some(); /* and leaves it to a worker */
         expect_ended(&slow);
         pause_ms(i % 4);
         bool leaves_work = i % 5 == 4;
         if (leaves_work) {
-            setup_work(&begun, *state, DIBS__JOB_FINISHES);
-            dibs__workers_settle(*state, &begun.job, DIBS__JOB_GOES_ON);
-            run_some(*state, &wait_event);
+            setup_work(&begun, DIBS__JOB_FINISHES);
+            dibs__workers_settle(workers, &begun.job, DIBS__JOB_GOES_ON);
+            run_some();
         }
-        dibs__workers_end_drive(*state, &wait_event);
-        setup_work(&ready, *state, DIBS__JOB_ENDS);
-        setup_work(&due_later, *state, DIBS__JOB_ENDS);
+        dibs__workers_end_drive(workers, &wait_event);
+        setup_work(&ready, DIBS__JOB_ENDS);
+        setup_work(&due_later, DIBS__JOB_ENDS);
         due_later.job.due = dibs__after_ms(dibs__now(&dibs__system_clock), 10);
-        dibs__workers_settle(*state, &due_later.job, DIBS__JOB_RESTS);
-        dibs__workers_settle(*state, &ready.job, DIBS__JOB_GOES_ON);
+        dibs__workers_settle(workers, &due_later.job, DIBS__JOB_RESTS);
+        dibs__workers_settle(workers, &ready.job, DIBS__JOB_GOES_ON);
         expect_ended(&ready);
         expect_ended(&due_later);
         if (leaves_work)
@@ -383,29 +398,24 @@ static atomic_int looks; /* so many times the clock is looked at before a second
 
 static int64_t now_before_a_second_passes(const struct dibs__clock *clock)
 {
-    struct moved_clock *moved = (struct moved_clock *)clock;
-    int64_t now = atomic_load(&moved->time);
+    int64_t now = atomic_load(&moved.time);
 
     if (atomic_load(&looks) > 0 && atomic_fetch_sub(&looks, 1) == 1)
-        atomic_fetch_add(&moved->time, MS(1000));
+        atomic_fetch_add(&moved.time, MS(1000));
     return now;
 }
 
 /* The time in which the jobs are left to that thread ends while a worker looks for work. */
-TEST(a_worker_that_looks_as_its_time_comes_forgets_no_job)
+TEST_WITH(a_worker_that_looks_as_its_time_comes_forgets_no_job, NULL, NULL, void *none)
 {
     for (int i = 1; i <= 4; i++) {
-        struct moved_clock clock;
-        struct dibs__wait_event wait_event;
         struct work held_up, ready;
 
-        moved_clock_init(&clock);
-        clock.clock.now = now_before_a_second_passes;
-        struct dibs__workers *workers = dibs__workers_new(&clock.clock, &store);
-        assert_true(workers != NULL);
-        dibs__wait_event_init(&wait_event);
-        setup_work(&held_up, workers, DIBS__JOB_FINISHES);
-        setup_work(&ready, workers, DIBS__JOB_ENDS);
+        moved_clock_init(&moved);
+        moved.clock.now = now_before_a_second_passes;
+        setup_by(&moved.clock);
+        setup_work(&held_up, DIBS__JOB_FINISHES);
+        setup_work(&ready, DIBS__JOB_ENDS);
         atomic_store(&held_up.stuck, true);
         dibs__workers_settle(workers, &held_up.job, DIBS__JOB_GOES_ON);
         await_that(atomic_load(&held_up.began) > 0);
@@ -414,14 +424,12 @@ TEST(a_worker_that_looks_as_its_time_comes_forgets_no_job)
         dibs__workers_settle(workers, &ready.job, DIBS__JOB_GOES_ON);
         atomic_store(&looks, i);
         atomic_store(&held_up.stuck, false);
-        moved_clock_await_waiting(&clock, 1);
+        moved_clock_await_waiting(&moved, 1);
         atomic_store(&looks, 0);
-        moved_clock_advance(&clock, MS(1000));
+        moved_clock_advance(&moved, MS(1000));
         expect_ended(&ready);
         expect_ended(&held_up);
-        dibs__workers_stop(workers);
-        dibs__workers_free(workers);
-        moved_clock_destroy(&clock);
+        teardown_moved_clock(NULL);
     }
 }
 
@@ -430,22 +438,14 @@ TEST(a_worker_that_looks_as_its_time_comes_forgets_no_job)
 #define PATIENT (LIMIT_MS * INT64_C(1000000))
 
 /* The calling thread adds jobs that stand in the line, and whose requests are answered as soon as they are made. */
-static void setup_line(struct work *w, unsigned count, struct dibs__workers *workers, int64_t patience,
-                       atomic_uint *order)
+static void setup_line(struct work *w, unsigned count, int64_t patience)
 {
-    atomic_init(order, 0);
     for (unsigned i = 0; i < count; i++) {
-        setup_work(&w[i], workers, DIBS__JOB_FINISHES);
+        setup_work(&w[i], DIBS__JOB_FINISHES);
         w[i].patience = patience;
-        w[i].order = order;
+        w[i].counted = true;
         dibs__workers_line_up(workers, &w[i].job, patience);
     }
-}
-
-static void go_on(struct work *w, unsigned count)
-{
-    for (unsigned i = 0; i < count; i++)
-        dibs__workers_settle(w[i].workers, &w[i].job, DIBS__JOB_GOES_ON);
 }
 
 /* The request of the first can't be made: those behind it rest, others go on. */
@@ -454,15 +454,13 @@ TEST(jobs_in_the_line_make_their_requests_one_after_the_other)
     enum { JOBS = 6 };
     static struct work w[JOBS];
     struct work others[2 * DIBS__WORKERS_MAX];
-    static atomic_uint order;
 
-    setup_line(w, JOBS, *state, PATIENT, &order);
-    w[0].answered = false;
-    atomic_store(&w[0].stuck, true);
+    setup_line(w, JOBS, PATIENT);
+    hold_up(&w[0]);
     go_on(w, JOBS);
     for (unsigned i = 0; i < sizeof others / sizeof *others; i++) {
-        setup_work(&others[i], *state, i % 2 ? DIBS__JOB_FINISHES : DIBS__JOB_ENDS);
-        dibs__workers_settle(*state, &others[i].job, DIBS__JOB_GOES_ON);
+        setup_work(&others[i], i % 2 ? DIBS__JOB_FINISHES : DIBS__JOB_ENDS);
+        dibs__workers_settle(workers, &others[i].job, DIBS__JOB_GOES_ON);
         expect_ended(&others[i]);
     }
     assert_int_equal(atomic_load(&order), 1);
@@ -480,13 +478,12 @@ TEST(the_line_keeps_its_order_whoever_leaves)
 {
     enum { JOBS = 9 };
     static struct work w[JOBS];
-    static atomic_uint order;
 
-    setup_line(w, JOBS, *state, PATIENT, &order);
+    setup_line(w, JOBS, PATIENT);
     for (int i = JOBS - 1; i > 0; i--) {
         if (i % 4 == 0)
-            dibs__workers_leave_line(*state, &w[i].job, false);
-        dibs__workers_settle(*state, &w[i].job, i % 4 == 0 ? DIBS__JOB_ENDS : DIBS__JOB_GOES_ON);
+            dibs__workers_leave_line(workers, &w[i].job, false);
+        dibs__workers_settle(workers, &w[i].job, i % 4 == 0 ? DIBS__JOB_ENDS : DIBS__JOB_GOES_ON);
     }
     pause_ms(10);
     assert_int_equal(atomic_load(&order), 0);
@@ -502,90 +499,71 @@ TEST(nobody_rests_in_the_line_for_longer_than_it_is_patient)
 {
     enum { JOBS = 3 };
     static struct work w[JOBS];
-    static atomic_uint order;
 
-    setup_line(w, JOBS, *state, 20 * INT64_C(1000000), &order);
-    w[0].answered = false;
-    atomic_store(&w[0].stuck, true);
+    setup_line(w, JOBS, 20 * INT64_C(1000000));
+    hold_up(&w[0]);
     go_on(w, JOBS);
     for (int i = 1; i < JOBS; i++)
         expect_ended(&w[i]);
     assert_int_equal(atomic_load(&w[0].ended), 0);
-    atomic_store(&w[0].stuck, false);
-    expect_ended(&w[0]);
+    let_go(&w[0]);
 }
 
 /* Its patience ends only once all of them rest in it. */
-TEST(the_line_keeps_its_order_when_its_patience_ends)
+TEST_WITH(the_line_keeps_its_order_when_its_patience_ends, setup_moved_clock, teardown_moved_clock, void *none)
 {
     enum { JOBS = 12 };
-    static struct moved_clock clock;
     static struct work w[JOBS];
-    static atomic_uint order;
 
-    setup_moved_clock(state, &clock);
-    setup_line(w, JOBS, *state, MS(50), &order);
-    w[0].answered = false;
-    atomic_store(&w[0].stuck, true);
+    setup_line(w, JOBS, MS(50));
+    hold_up(&w[0]);
     go_on(w, JOBS);
     for (unsigned i = 1; i < JOBS; i++)
         await_that(atomic_load(&w[i].rested) > 0);
-    moved_clock_advance(&clock, MS(50) + JOBS);
+    moved_clock_advance(&moved, MS(50) + JOBS);
     for (unsigned i = 1; i < JOBS; i++)
         expect_ended(&w[i]);
-    atomic_store(&w[0].stuck, false);
-    expect_ended(&w[0]);
+    let_go(&w[0]);
     for (unsigned i = 1; i < JOBS; i++)
         assert_int_equal(w[i].place, i);
-    teardown_moved_clock(state, &clock);
 }
 
 /* As where so many rest in it that some have not run yet when the first leaves. */
-TEST(the_patience_of_the_line_ends_for_all_who_are_in_it)
+TEST_WITH(the_patience_of_the_line_ends_for_all_who_are_in_it, setup_moved_clock, teardown_moved_clock, void *none)
 {
     enum { JOBS = 4 };
-    static struct moved_clock clock;
     static struct work w[JOBS];
-    static atomic_uint order;
 
-    setup_moved_clock(state, &clock);
-    setup_line(w, JOBS, *state, MS(50), &order);
+    setup_line(w, JOBS, MS(50));
     for (unsigned i = 0; i < JOBS; i += 2) {
-        w[i].answered = false;
-        atomic_store(&w[i].stuck, true);
+        hold_up(&w[i]);
     }
     w[0].in_vain = true;
     go_on(w, JOBS);
     for (unsigned i = 1; i < JOBS; i++)
         await_that(atomic_load(&w[i].rested) > 0);
-    moved_clock_advance(&clock, MS(50) + 1); /* only the second is due */
+    moved_clock_advance(&moved, MS(50) + 1); /* only the second is due */
     expect_ended(&w[1]);
-    atomic_store(&w[0].stuck, false);
-    expect_ended(&w[0]);
+    let_go(&w[0]);
     await_that(atomic_load(&w[2].began) > 1); /* the first by now */
-    moved_clock_advance(&clock, JOBS);
+    moved_clock_advance(&moved, JOBS);
     await_that(atomic_load(&w[3].ended) > 0 || atomic_load(&w[3].rested) > 1);
-    atomic_store(&w[2].stuck, false);
-    expect_ended(&w[2]);
+    let_go(&w[2]);
     expect_ended(&w[3]);
-    teardown_moved_clock(state, &clock);
     assert_int_equal(w[3].rested, 1);
 }
 
 TEST(who_rests_in_the_line_is_woken_with_the_driver)
 {
     static struct work w[2];
-    static atomic_uint order;
 
-    setup_line(w, 2, *state, PATIENT, &order);
-    w[0].answered = false;
-    atomic_store(&w[0].stuck, true);
+    setup_line(w, 2, PATIENT);
+    hold_up(&w[0]);
     go_on(w, 2);
     await_that(atomic_load(&w[1].began) > 0);
-    dibs__workers_wake(*state);
+    dibs__workers_wake(workers);
     await_that(atomic_load(&w[1].began) > 1);
-    atomic_store(&w[0].stuck, false);
-    expect_ended(&w[0]);
+    let_go(&w[0]);
     expect_ended(&w[1]);
 }
 
@@ -593,129 +571,99 @@ TEST(who_rests_in_the_line_is_woken_with_the_driver)
 TEST(a_driving_thread_does_not_wait_for_the_first_of_the_line)
 {
     static struct work w[2];
-    struct dibs__wait_event wait_event;
     struct work later;
-    static atomic_uint order;
 
-    dibs__wait_event_init(&wait_event);
-    setup_line(w, 2, *state, PATIENT, &order);
-    w[0].answered = false;
-    atomic_store(&w[0].stuck, true);
-    assert_true(dibs__workers_drive(*state, &wait_event));
+    setup_line(w, 2, PATIENT);
+    hold_up(&w[0]);
+    assert_true(dibs__workers_drive(workers, &wait_event));
     go_on(w, 2);
-    setup_work(&later, *state, DIBS__JOB_ENDS);
-    dibs__workers_settle(*state, &later.job, DIBS__JOB_GOES_ON);
-    run_some(*state, &wait_event);
+    setup_work(&later, DIBS__JOB_ENDS);
+    dibs__workers_settle(workers, &later.job, DIBS__JOB_GOES_ON);
+    run_some();
     assert_int_equal(atomic_load(&later.ended), 1);
-    run_some(*state, &wait_event); /* leaves the first to a worker */
+    run_some(); /* leaves the first to a worker */
     assert_int_equal(atomic_load(&order), 1);
     atomic_store(&w[0].stuck, false);
-    run_some(*state, &wait_event); /* begins the second, */
-    run_some(*state, &wait_event); /* and finishes it */
+    run_some(); /* begins the second, */
+    run_some(); /* and finishes it */
     expect_ended(&w[0]);
     expect_ended(&w[1]);
-    dibs__workers_end_drive(*state, &wait_event);
-}
-
-/* No answer to the job ever comes. */
-static void setup_silent(struct work *w, struct dibs__workers *workers)
-{
-    setup_work(w, workers, DIBS__JOB_FINISHES);
-    w->answered = false;
+    dibs__workers_end_drive(workers, &wait_event);
 }
 
 /* Else each of many calls to a silent server would hold up the answered one behind them for as long. */
 TEST(jobs_that_were_begun_together_share_the_patience)
 {
-    struct dibs__wait_event wait_event;
     static struct work w[2];
 
-    dibs__wait_event_init(&wait_event);
     for (int i = 0; i < 2; i++)
-        setup_silent(&w[i], *state);
-    assert_true(dibs__workers_drive(*state, &wait_event));
+        setup_silent(&w[i]);
+    assert_true(dibs__workers_drive(workers, &wait_event));
     for (int i = 0; i < 2; i++)
-        dibs__workers_settle(*state, &w[i].job, DIBS__JOB_GOES_ON);
+        dibs__workers_settle(workers, &w[i].job, DIBS__JOB_GOES_ON);
     for (int i = 0; i < 3; i++) /* begins both, and leaves one after the other to a worker */
-        run_some(*state, &wait_event);
-    dibs__workers_end_drive(*state, &wait_event);
+        run_some();
+    dibs__workers_end_drive(workers, &wait_event);
     expect_ended(&w[0]);
     expect_ended(&w[1]);
     assert_true(w[0].awaited_until > 0 && w[1].awaited_until <= w[0].awaited_until);
 }
 
 /* Else each batch of many calls to a silent server would wait, and the last of them would end late. */
-TEST(after_a_reply_that_did_not_come_none_is_awaited_for_a_while)
+TEST_WITH(after_a_reply_that_did_not_come_none_is_awaited_for_a_while, setup_moved_clock, teardown_moved_clock,
+          void *none)
 {
     enum { IN_VAIN, AT_ONCE, PATIENT_AGAIN, JOBS };
-    static struct moved_clock clock;
-    struct dibs__wait_event wait_event;
     static struct work w[JOBS];
 
-    setup_moved_clock(state, &clock);
-    dibs__wait_event_init(&wait_event);
     for (int i = 0; i < JOBS; i++) {
-        setup_silent(&w[i], *state);
-        w[i].clock = &clock;
+        setup_silent(&w[i]);
+        w[i].clock = &moved;
     }
-    assert_true(dibs__workers_drive(*state, &wait_event));
+    assert_true(dibs__workers_drive(workers, &wait_event));
     for (int i = 0; i < JOBS; i++) {
-        int64_t sent = moved_clock_now(&clock);
-        dibs__workers_settle(*state, &w[i].job, DIBS__JOB_GOES_ON);
-        run_some(*state, &wait_event); /* begins it, */
-        run_some(*state, &wait_event); /* and puts it off */
+        int64_t sent = moved_clock_now(&moved);
+        dibs__workers_settle(workers, &w[i].job, DIBS__JOB_GOES_ON);
+        run_some(); /* begins it, */
+        run_some(); /* and puts it off */
         assert_true((w[i].awaited_until > sent) == (i != AT_ONCE));
-        moved_clock_advance(&clock, i == IN_VAIN ? MS(49) : MS(1));
+        moved_clock_advance(&moved, i == IN_VAIN ? MS(49) : MS(1));
     }
-    dibs__workers_end_drive(*state, &wait_event);
-    moved_clock_advance(&clock, MS(1000));
+    dibs__workers_end_drive(workers, &wait_event);
+    moved_clock_advance(&moved, MS(1000));
     for (int i = 0; i < JOBS; i++)
         expect_ended(&w[i]);
-    teardown_moved_clock(state, &clock);
 }
 
 /* Else each of many calls whose time is over would hold up those behind it. */
 TEST(the_reply_of_a_job_that_is_due_is_not_awaited)
 {
-    struct dibs__wait_event wait_event;
     static struct work w[2];
 
-    dibs__wait_event_init(&wait_event);
     for (int i = 0; i < 2; i++) {
-        setup_silent(&w[i], *state);
+        setup_silent(&w[i]);
         w[i].job.due = dibs__now(&dibs__system_clock);
     }
-    dibs__workers_settle(*state, &w[0].job, DIBS__JOB_GOES_ON); /* for a worker */
+    dibs__workers_settle(workers, &w[0].job, DIBS__JOB_GOES_ON); /* for a worker */
     expect_ended(&w[0]);
-    assert_true(dibs__workers_drive(*state, &wait_event));
-    dibs__workers_settle(*state, &w[1].job, DIBS__JOB_GOES_ON);
-    run_some(*state, &wait_event); /* begins it, */
-    run_some(*state, &wait_event); /* and finishes it */
-    dibs__workers_end_drive(*state, &wait_event);
+    assert_true(dibs__workers_drive(workers, &wait_event));
+    dibs__workers_settle(workers, &w[1].job, DIBS__JOB_GOES_ON);
+    run_some(); /* begins it, */
+    run_some(); /* and finishes it */
+    dibs__workers_end_drive(workers, &wait_event);
     expect_ended(&w[1]);
     for (int i = 0; i < 2; i++)
         assert_true(w[i].awaited_until == 0);
 }
 
-static void expect_ended_beside(struct work *late, struct work *stuck, size_t count)
-{
-    expect_ended(late);
-    for (size_t i = 0; i < count; i++) {
-        assert_int_equal(atomic_load(&stuck[i].ended), 0);
-        atomic_store(&stuck[i].stuck, false);
-    }
-    for (size_t i = 0; i < count; i++)
-        expect_ended(&stuck[i]);
-}
-
 /* A worker may end the job as well. */
-static void drive_until_ended(struct dibs__workers *workers, struct dibs__wait_event *wait_event, struct work *w)
+static void drive_until_ended(struct work *w)
 {
     while (atomic_load(&w->ended) == 0) {
         int64_t due, soon = dibs__after_ms(dibs__now(&dibs__system_clock), 10);
-        dibs__wait_event_reset(wait_event);
+        dibs__wait_event_reset(&wait_event);
         if (!dibs__workers_run_some(workers, DIBS__NEVER, &due))
-            dibs__wait_event_wait(wait_event, &dibs__system_clock, due < soon ? due : soon);
+            dibs__wait_event_wait(&wait_event, &dibs__system_clock, due < soon ? due : soon);
     }
 }
 
@@ -723,27 +671,25 @@ static void drive_until_ended(struct dibs__workers *workers, struct dibs__wait_e
 TEST(a_slow_job_ends_when_it_is_due_though_the_workers_are_held_up)
 {
     for (int drives = 0; drives < 2; drives++) {
-        static struct work stuck[DIBS__WORKERS_MAX];
-        static struct work late;
-        struct dibs__wait_event wait_event;
+        static struct work stuck[DIBS__WORKERS_MAX], late;
 
-        dibs__wait_event_init(&wait_event);
-        for (int i = 0; i < DIBS__WORKERS_MAX; i++) {
-            setup_work(&stuck[i], *state, DIBS__JOB_FINISHES);
-            stuck[i].answered = false;
-            atomic_store(&stuck[i].stuck, true);
-        }
-        go_on(stuck, DIBS__WORKERS_MAX);
-        setup_work(&late, *state, DIBS__JOB_FINISHES);
-        late.answered = false;
+        for (int i = 0; i < DIBS__WORKERS_MAX; i++)
+            setup_stuck(&stuck[i]);
+        setup_silent(&late);
         late.job.due = dibs__after_ms(dibs__now(&dibs__system_clock), 50);
-        dibs__workers_settle(*state, &late.job, DIBS__JOB_GOES_ON);
+        dibs__workers_settle(workers, &late.job, DIBS__JOB_GOES_ON);
         pause_ms(20); /* by now it is slow, as a rule */
-        if (drives && dibs__workers_drive(*state, &wait_event)) {
-            drive_until_ended(*state, &wait_event, &late);
-            dibs__workers_end_drive(*state, &wait_event);
+        if (drives && dibs__workers_drive(workers, &wait_event)) {
+            drive_until_ended(&late);
+            dibs__workers_end_drive(workers, &wait_event);
         }
-        expect_ended_beside(&late, stuck, DIBS__WORKERS_MAX);
+        expect_ended(&late);
+        for (int i = 0; i < DIBS__WORKERS_MAX; i++) {
+            assert_int_equal(atomic_load(&stuck[i].ended), 0);
+            atomic_store(&stuck[i].stuck, false);
+        }
+        for (int i = 0; i < DIBS__WORKERS_MAX; i++)
+            expect_ended(&stuck[i]);
     }
 }
 
@@ -751,79 +697,62 @@ TEST(a_slow_job_ends_when_it_is_due_though_the_workers_are_held_up)
 
 enum { ADDERS = 4, EACH = 300 };
 
-struct adder {
-    struct dibs__workers *workers;
-    struct work *work;
-};
-
 static void add_many(void *arg)
 {
-    struct adder *a = arg;
+    struct work *w = arg;
 
-    for (int i = 0; i < EACH; i++) {
-        struct work *w = &a->work[i];
+    for (int i = 0; i < EACH; i++, w++) {
         memset(w, 0, sizeof *w);
         w->job.ops = &ops;
         w->job.due = i % 3 ? DIBS__NEVER : dibs__after_ms(dibs__now(&dibs__system_clock), i % 7);
         w->begins = i % 2 ? DIBS__JOB_ENDS : DIBS__JOB_FINISHES;
         w->finishes = DIBS__JOB_ENDS;
         w->answered = i % 8;
-        if (!dibs__workers_add(a->workers, &w->job))
+        if (!dibs__workers_add(workers, &w->job))
             abort();
-        dibs__workers_settle(a->workers, &w->job, i % 2 ? DIBS__JOB_RESTS : DIBS__JOB_GOES_ON);
-        dibs__workers_post(a->workers, &w->job);
+        dibs__workers_settle(workers, &w->job, i % 2 ? DIBS__JOB_RESTS : DIBS__JOB_GOES_ON);
+        dibs__workers_post(workers, &w->job);
     }
 }
 
 static void drive_for_a_while(void *arg)
 {
-    struct dibs__workers *workers = arg;
     int64_t until = now_ms() + 200;
 
     while (now_ms() < until) {
-        struct dibs__wait_event wait_event;
+        struct dibs__wait_event own;
         int64_t due;
-        dibs__wait_event_init(&wait_event);
-        if (!dibs__workers_drive(workers, &wait_event))
+        dibs__wait_event_init(&own);
+        if (!dibs__workers_drive(workers, &own))
             continue;
         for (int i = 0; i < 10; i++)
             if (!dibs__workers_run_some(workers, DIBS__NEVER, &due))
-                dibs__wait_event_wait(&wait_event, &dibs__system_clock,
-                                      dibs__after_ms(dibs__now(&dibs__system_clock), 1));
-        dibs__workers_end_drive(workers, &wait_event);
+                dibs__wait_event_wait(&own, &dibs__system_clock, dibs__after_ms(dibs__now(&dibs__system_clock), 1));
+        dibs__workers_end_drive(workers, &own);
     }
 }
 
 /* Several threads may also post the very first jobs at once. */
 TEST(each_job_of_many_threads_ends_once)
 {
-    struct adder adders[ADDERS];
+    static struct work work[ADDERS][EACH];
     actor *actors[ADDERS], *drivers[2];
 
-    for (int i = 0; i < ADDERS; i++) {
-        adders[i] = (struct adder){*state, calloc(EACH, sizeof(struct work))};
-        assert_true(adders[i].work != NULL);
+    for (int i = 0; i < ADDERS; i++)
         actors[i] = actor_start();
-    }
     for (int i = 0; i < 2; i++) {
         drivers[i] = actor_start();
-        actor_begin(drivers[i], drive_for_a_while, *state);
+        actor_begin(drivers[i], drive_for_a_while, NULL);
     }
     for (int i = 0; i < ADDERS; i++)
-        actor_begin(actors[i], add_many, &adders[i]);
+        actor_begin(actors[i], add_many, work[i]);
     for (int i = 0; i < ADDERS; i++)
         actor_finish(actors[i]);
     for (int i = 0; i < 2; i++)
         actor_finish(drivers[i]);
     for (int i = 0; i < ADDERS; i++)
         for (int k = 0; k < EACH; k++)
-            expect_ended(&adders[i].work[k]);
-    for (int i = 0; i < ADDERS; i++) {
-        actor_end(actors[i]);
-        free(adders[i].work);
-    }
-    for (int i = 0; i < 2; i++)
-        actor_end(drivers[i]);
+            expect_ended(&work[i][k]);
 }
 
 /* Where a sanitizer stands in front of pthread_create it stays there: ThreadSanitizer tells of a thread that is not
@@ -867,11 +796,10 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(v
 
 TEST_WITH(the_end_comes_after_a_thread_that_is_being_started, NULL, NULL, void *none)
 {
-    struct dibs__workers *workers = dibs__workers_new(&dibs__system_clock, &store);
     struct work slow;
 
-    setup_work(&slow, workers, DIBS__JOB_FINISHES); /* starts the first thread, which leaves the job to a second one */
-    slow.answered = false;
+    setup(NULL);
+    setup_silent(&slow); /* starts the first thread, which leaves the job to a second one */
     atomic_store(&starts_late, true);
     dibs__workers_settle(workers, &slow.job, DIBS__JOB_GOES_ON);
     await_that(atomic_load(&late) > 0);
