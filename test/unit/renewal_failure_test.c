@@ -95,10 +95,7 @@ TEST_ON(each_lease_knows_its_reason_however_many_there_are, stage *s)
         assert_non_null(strstr(risk.detail, name));
     }
     faults_renewal(&s->faults, DIBS_OK, 0);
-    for (unsigned i = 0; i < count; i++) {
-        snprintf(name, sizeof name, "many-%u", i);
-        assert_status(DIBS_OK, dibs_unlock(s->rt, name));
-    }
+    assert_status(DIBS_OK, dibs_unlock_all(s->rt));
 }
 
 TEST_ON(a_lease_that_the_store_says_is_gone_is_lost_at_once, stage *s)
@@ -112,8 +109,7 @@ TEST_ON(a_lease_that_the_store_says_is_gone_is_lost_at_once, stage *s)
     events_await(&s->events, DIBS_EVENT_LOST, "many-1");
     assert_int_equal(events_count(&s->events, DIBS_EVENT_LOST, NULL), 1);
     assert_int_equal(stats_of(s->rt).leases, 2);
-    stage_advance(s, MS(10000));
-    assert_int_equal(renewals(s), 5);
+    expect_renewals_after(s, MS(10000), 5);
 }
 
 TEST_ON(a_key_taken_by_another_hand_is_found_gone, stage *s)
@@ -167,8 +163,7 @@ TEST_ON(an_answer_counts_from_when_its_request_was_sent, stage *s)
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     faults_hold_renewals(&s->faults);
     stage_advance(s, MS(10000));
-    stage_advance(s, MS(19000));
-    assert_int_equal(renewals(s), 1); /* under way, so not sent again */
+    expect_renewals_after(s, MS(19000), 1); /* under way, so not sent again */
     faults_renewal(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
     stage_let_renewals_go(s);
     stage_settle(s);

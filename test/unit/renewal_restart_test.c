@@ -25,8 +25,7 @@ TEST_ON(another_server_is_asked_for_all_leases_at_once, stage *s)
     assert_int_equal(hold_of(s->rt, "many-0").remaining_ms, believed(LEASE) / MS(1));
     stage_advance(s, MS(10000) - 1); /* and then after a third of a lease, as always */
     assert_int_equal(renewals(s), 300);
-    stage_advance(s, 1);
-    assert_int_equal(renewals(s), 600);
+    expect_renewals_after(s, 1, 600);
     assert_int_equal(stats_of(s->rt).lost, 0);
 }
 
@@ -46,8 +45,7 @@ TEST_ON(a_fixed_lease_keeps_its_end_at_another_server, stage *s)
     assert_int_equal(renewals(s), 2);
     assert_int_equal(last_renewal(s).lease_ms, left + 1 - 1000);
     assert_int_equal(hold_of(s->rt, "a").remaining_ms, left - 1000);
-    stage_advance(s, believed(LEASE) - MS(13000) - 1);
-    assert_int_equal(renewals(s), 2);
+    expect_renewals_after(s, believed(LEASE) - MS(13000) - 1, 2);
     assert_status(DIBS_OK, dibs_check(s->rt, "a"));
     stage_advance(s, 1);
     assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
@@ -285,8 +283,7 @@ TEST_ON(an_unlock_waits_for_no_other_renewal, stage *s)
     stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     faults_hold_renewals(&s->faults);
-    stage_advance(s, MS(10000));
-    assert_int_equal(renewals(s), 1);
+    expect_renewals_after(s, MS(10000), 1);
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
     assert_int_equal(faults_count(&s->faults, &s->faults.retractions), 0);
     faults_let_renewals_go(&s->faults);

@@ -13,6 +13,13 @@ static inline unsigned renewals(stage *s)
     return faults_count(&s->faults, &s->faults.renewals);
 }
 
+/* That much later, so many were sent in all. */
+static inline void expect_renewals_after(stage *s, int64_t ns, unsigned count)
+{
+    stage_advance(s, ns);
+    assert_int_equal(renewals(s), count);
+}
+
 static inline unsigned batches(stage *s)
 {
     return faults_count(&s->faults, &s->faults.batches);

@@ -25,10 +25,8 @@ TEST_WITH(a_renewal_comes_exactly_at_its_time, stage_setup, stage_teardown, stag
         assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
         for (unsigned round = 0; round < 4; round++) {
             unsigned before = renewals(s);
-            stage_advance(s, pace->period - 1);
-            assert_int_equal(renewals(s), before);
-            stage_advance(s, 1);
-            assert_int_equal(renewals(s), before + 1);
+            expect_renewals_after(s, pace->period - 1, before);
+            expect_renewals_after(s, 1, before + 1);
             assert_int_equal(last_renewal(s).lease_ms, pace->lease_ms);
             assert_status(DIBS_OK, dibs_check(s->rt, "a"));
         }
@@ -45,8 +43,7 @@ TEST_WITH(a_lease_of_its_own_is_renewed_at_its_own_third, stage_setup, stage_tea
     stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "long"));
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "short", 0, &short_lease));
-    stage_advance(s, MS(100));
-    assert_int_equal(renewals(s), 1);
+    expect_renewals_after(s, MS(100), 1);
     assert_string_equal(last_renewal(s).name, "short");
     assert_int_equal(last_renewal(s).lease_ms, 300);
 }
@@ -67,8 +64,7 @@ TEST_ON(nothing_is_renewed_after_the_unlock, stage *s)
 {
     lock_and_release(s->rt, "a", DIBS_WAIT_FOREVER);
     assert_int_equal(stats_of(s->rt).leases, 0);
-    stage_advance(s, MS(LEASE) * 3);
-    assert_int_equal(renewals(s), 0);
+    expect_renewals_after(s, MS(LEASE) * 3, 0);
     assert_int_equal(stats_of(s->rt).lost, 0);
 }
 
@@ -80,8 +76,7 @@ TEST_ON(many_leases_are_renewed_once_a_period_in_few_batches, stage *s)
 {
     lock_many(s, MANY);
     for (unsigned period = 1; period <= 3; period++) {
-        stage_advance(s, MS(10000));
-        assert_int_equal(renewals(s), period * MANY);
+        expect_renewals_after(s, MS(10000), period * MANY);
         assert_int_equal(batches(s), period * ((MANY + DIBS__BATCH_MAX - 1) / DIBS__BATCH_MAX));
     }
     assert_int_equal(stats_of(s->rt).renewed, 3 * MANY);
@@ -136,11 +131,9 @@ TEST_ON(failed_renewals_do_not_join_the_batch, stage *s)
     stage_advance(s, MS(9500)); /* "b" goes along with "a", and both fail */
     assert_int_equal(renewals(s), 2);
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "c", 0, &(dibs_lock_options){.lease_ms = 3 * 800}));
-    stage_advance(s, MS(800));
-    assert_int_equal(renewals(s), 3);
+    expect_renewals_after(s, MS(800), 3);
     assert_string_equal(last_renewal(s).name, "c");
-    stage_advance(s, MS(200));
-    assert_int_equal(renewals(s), 5);
+    expect_renewals_after(s, MS(200), 5);
 }
 
 TEST_ON(the_earliest_is_renewed_first, stage *s)
@@ -192,8 +185,7 @@ TEST_ON(a_fixed_lease_is_never_renewed_and_ends_on_time, stage *s)
 TEST_ON(after_hours_of_suspend_everything_is_lost_and_nothing_renewed, stage *s)
 {
     lock_many(s, 300);
-    stage_advance(s, MS(INT64_C(8) * 3600 * 1000));
-    assert_int_equal(renewals(s), 0);
+    expect_renewals_after(s, MS(INT64_C(8) * 3600 * 1000), 0);
     assert_int_equal(stats_of(s->rt).lost, 300);
     assert_int_equal(stats_of(s->rt).leases, 0);
     assert_int_equal(stats_of(s->rt).holds, 300);

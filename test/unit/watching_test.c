@@ -31,6 +31,13 @@ static unsigned looks(stage *s)
     return faults_count(&s->faults, &s->faults.looks);
 }
 
+/* That much later, so many were made in all. */
+static void expect_looks_after(stage *s, int64_t ns, unsigned count)
+{
+    stage_advance(s, ns);
+    assert_int_equal(looks(s), count);
+}
+
 static unsigned look_batches(stage *s)
 {
     return faults_count(&s->faults, &s->faults.look_batches);
@@ -64,11 +71,9 @@ static void pass(stage *s, int64_t ms)
 static void hold_watched(stage *s)
 {
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-    stage_advance(s, MS(30));
-    assert_int_equal(looks(s), 1);
+    expect_looks_after(s, MS(30), 1);
     turn(s, true);
-    stage_advance(s, SOON);
-    assert_int_equal(looks(s), 2);
+    expect_looks_after(s, SOON, 2);
     assert_int_equal(renewals(s), 0);
 }
 
@@ -95,13 +100,10 @@ TEST_ON(the_first_look_is_on_the_grid, stage *s)
         snprintf(name, sizeof name, "%u", i);
         assert_status(DIBS_OK, dibs_lock(s->rt, name));
     }
-    stage_advance(s, MS(20) - 1);
-    assert_int_equal(looks(s), 0);
-    stage_advance(s, 1);
-    assert_int_equal(looks(s), 5);
+    expect_looks_after(s, MS(20) - 1, 0);
+    expect_looks_after(s, 1, 5);
     assert_int_equal(look_batches(s), 1);
-    stage_advance(s, MS(10));
-    assert_int_equal(looks(s), 6);
+    expect_looks_after(s, MS(10), 6);
     for (unsigned i = 0; i < 6; i++)
         assert_int_equal(looked_at(s, i) - start, looked[i]);
     assert_status(DIBS_OK, dibs_unlock_all(s->rt));
@@ -112,8 +114,7 @@ TEST_ON(a_short_lock_is_never_looked_at, stage *s)
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     stage_advance(s, MS(20));
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
-    stage_advance(s, MS(LEASE));
-    assert_int_equal(looks(s), 0);
+    expect_looks_after(s, MS(LEASE), 0);
 }
 
 /*
@@ -124,35 +125,29 @@ TEST_ON(one_look_is_made_until_the_store_watches, stage *s)
 {
     faults_look(&s->faults, DIBS_UNAVAILABLE, 1);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-    stage_advance(s, MS(30));
-    assert_int_equal(looks(s), 1);
+    expect_looks_after(s, MS(30), 1);
     assert_status(DIBS_OK, dibs_lock(s->rt, "b"));
-    stage_advance(s, MS(9000));
-    assert_int_equal(looks(s), 1);
+    expect_looks_after(s, MS(9000), 1);
     assert_int_equal(renewals(s), 0);
     turn(s, true);
-    stage_advance(s, SOON);
-    assert_int_equal(looks(s), 3);
+    expect_looks_after(s, SOON, 3);
     assert_int_equal(look_batches(s), 2);
     assert_status(DIBS_OK, dibs_lock(s->rt, "c"));
-    stage_advance(s, MS(30));
-    assert_int_equal(looks(s), 4);
+    expect_looks_after(s, MS(30), 4);
     assert_status(DIBS_OK, dibs_unlock_all(s->rt));
 }
 
 TEST_ON(a_watched_lock_is_not_looked_at_again, stage *s)
 {
     hold_watched(s);
-    stage_advance(s, MS(9000));
-    assert_int_equal(looks(s), 2);
+    expect_looks_after(s, MS(9000), 2);
     assert_status(DIBS_OK, dibs_check(s->rt, "a"));
 }
 
 TEST_ON(all_locks_are_looked_at_in_batches_when_watching_restarts, stage *s)
 {
     lock_many(s, MANY);
-    stage_advance(s, MS(30));
-    assert_int_equal(looks(s), MANY);
+    expect_looks_after(s, MS(30), MANY);
     for (unsigned round = 1; round <= 3; round++) {
         unsigned before = look_batches(s), at = round * MANY;
         turn(s, false);
@@ -180,11 +175,9 @@ TEST_ON(a_young_lease_may_wait_when_watching_restarts, stage *s)
     turn(s, false);
     assert_status(DIBS_OK, dibs_lock(s->rt, "b"));
     turn(s, true);
-    stage_advance(s, SOON);
-    assert_int_equal(looks(s), 3);
+    expect_looks_after(s, SOON, 3);
     assert_string_equal(s->faults.look_records[2].name, "a");
-    stage_advance(s, MS(30));
-    assert_int_equal(looks(s), 4);
+    expect_looks_after(s, MS(30), 4);
     assert_string_equal(s->faults.look_records[3].name, "b");
     assert_status(DIBS_OK, dibs_unlock_all(s->rt));
 }
@@ -195,15 +188,11 @@ TEST_ON(a_look_that_fails_is_made_again_only_while_the_store_watches, stage *s)
     turn(s, false);
     turn(s, true);
     faults_look(&s->faults, DIBS_UNAVAILABLE, 2);
-    stage_advance(s, SOON);
-    assert_int_equal(looks(s), 3);
-    stage_advance(s, MS(WATCH_AGAIN) - 1);
-    assert_int_equal(looks(s), 3);
-    stage_advance(s, 1);
-    assert_int_equal(looks(s), 4);
+    expect_looks_after(s, SOON, 3);
+    expect_looks_after(s, MS(WATCH_AGAIN) - 1, 3);
+    expect_looks_after(s, 1, 4);
     turn(s, false);
-    stage_advance(s, MS(5000));
-    assert_int_equal(looks(s), 4);
+    expect_looks_after(s, MS(5000), 4);
     assert_int_equal(renewals(s), 0);
 }
 
@@ -218,8 +207,7 @@ TEST_ON(a_look_for_which_there_is_no_memory_is_made_again, stage *s)
     assert_int_equal(fail_at, 0);
     fails_elsewhere = false;
     assert_int_equal(looks(s), !CAN_FAIL);
-    stage_advance(s, MS(WATCH_AGAIN));
-    assert_int_equal(looks(s), 1);
+    expect_looks_after(s, MS(WATCH_AGAIN), 1);
     assert_status(DIBS_OK, dibs_check(s->rt, "a"));
 }
 
@@ -228,14 +216,10 @@ TEST_ON(the_first_look_is_made_again_if_the_store_has_no_memory, stage *s)
 {
     faults_look(&s->faults, DIBS_NO_MEMORY, 1);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-    stage_advance(s, MS(30));
-    assert_int_equal(looks(s), 1);
-    stage_advance(s, MS(WATCH_AGAIN) - 1);
-    assert_int_equal(looks(s), 1);
-    stage_advance(s, 1);
-    assert_int_equal(looks(s), 2);
-    stage_advance(s, MS(5000));
-    assert_int_equal(looks(s), 2);
+    expect_looks_after(s, MS(30), 1);
+    expect_looks_after(s, MS(WATCH_AGAIN) - 1, 1);
+    expect_looks_after(s, 1, 2);
+    expect_looks_after(s, MS(5000), 2);
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
 }
 
@@ -245,11 +229,9 @@ TEST_ON(a_look_waits_for_the_renewal_in_flight, stage *s)
     hold_watched(s);
     faults_hold_renewals(&s->faults);
     change(s, "a");
-    stage_advance(s, SOON);
-    assert_int_equal(renewals(s), 1);
+    expect_renewals_after(s, SOON, 1);
     turn(s, true);
-    stage_advance(s, MS(100));
-    assert_int_equal(looks(s), 2);
+    expect_looks_after(s, MS(100), 2);
     stage_let_renewals_go(s);
     stage_settle(s);
     assert_int_equal(looks(s), 3);
@@ -261,8 +243,7 @@ TEST_ON(a_lock_that_a_look_finds_gone_is_renewed_first, stage *s)
 {
     faults_look_gone(&s->faults, "a");
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-    stage_advance(s, MS(30));
-    assert_int_equal(looks(s), 1);
+    expect_looks_after(s, MS(30), 1);
     assert_int_equal(renewals(s), 1);
     assert_status(DIBS_OK, dibs_check(s->rt, "a"));
     assert_int_equal(stats_of(s->rt).lost, 0);
@@ -271,8 +252,7 @@ TEST_ON(a_lock_that_a_look_finds_gone_is_renewed_first, stage *s)
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     faults_renewal_gone(&s->faults, "a");
     turn(s, true);
-    stage_advance(s, MS(30));
-    assert_int_equal(renewals(s), 2);
+    expect_renewals_after(s, MS(30), 2);
     assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
     events_await(&s->events, DIBS_EVENT_LOST, "a");
     assert_int_equal(events_count(&s->events, DIBS_EVENT_LOST, "a"), 1);
@@ -284,13 +264,11 @@ TEST_ON(a_lease_may_be_released_while_its_look_is_out, stage *s)
     faults_hold_looks(&s->faults);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     assert_status(DIBS_OK, dibs_lock(s->rt, "b"));
-    stage_advance(s, MS(30));
-    assert_int_equal(looks(s), 2);
+    expect_looks_after(s, MS(30), 2);
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
     faults_let_looks_go(&s->faults);
     dibs__scheduler_wake(s->rt->core->scheduler);
-    stage_advance(s, MS(100));
-    assert_int_equal(renewals(s), 0);
+    expect_renewals_after(s, MS(100), 0);
     assert_int_equal(stats_of(s->rt).lost, 0);
     assert_status(DIBS_OK, dibs_unlock(s->rt, "b"));
 }
@@ -304,8 +282,7 @@ TEST_ON(a_lease_may_be_lost_while_its_look_is_out, stage *s)
     assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
     faults_let_looks_go(&s->faults);
     dibs__scheduler_wake(s->rt->core->scheduler);
-    stage_advance(s, MS(100));
-    assert_int_equal(renewals(s), 0);
+    expect_renewals_after(s, MS(100), 0);
     assert_int_equal(stats_of(s->rt).lost, 1);
 }
 
@@ -314,8 +291,7 @@ TEST_ON(a_runtime_may_close_while_a_look_is_out, stage *s)
 {
     faults_hold_looks(&s->faults);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-    stage_advance(s, MS(30));
-    assert_int_equal(looks(s), 1);
+    expect_looks_after(s, MS(30), 1);
     close_runtime(&s->rt);
 }
 
@@ -326,10 +302,8 @@ TEST_ON(a_message_makes_a_renewal_due_shortly_after, stage *s)
     hold_watched(s);
     for (unsigned i = 0; i < 3; i++) {
         change(s, "a");
-        stage_advance(s, SOON - 1);
-        assert_int_equal(renewals(s), i);
-        stage_advance(s, 1);
-        assert_int_equal(renewals(s), i + 1);
+        expect_renewals_after(s, SOON - 1, i);
+        expect_renewals_after(s, 1, i + 1);
         assert_status(DIBS_OK, dibs_check(s->rt, "a"));
         assert_int_equal(hold_of(s->rt, "a").remaining_ms, believed(LEASE) / MS(1));
     }
@@ -355,13 +329,11 @@ TEST_ON(messages_that_mean_nothing_change_nothing, stage *s)
     change(s, "of nobody");
     lock_and_release(s->rt, "b", DIBS_WAIT_FOREVER);
     change(s, "b"); /* the lease is released */
-    stage_advance(s, MS(50));
-    assert_int_equal(renewals(s), 0);
+    expect_renewals_after(s, MS(50), 0);
     change(s, "a");
     change(s, "a");
     change(s, "a");
-    stage_advance(s, MS(50));
-    assert_int_equal(renewals(s), 1);
+    expect_renewals_after(s, MS(50), 1);
     assert_status(DIBS_OK, dibs_check(s->rt, "a"));
     assert_int_equal(stats_of(s->rt).lost, 0);
 }
@@ -373,13 +345,10 @@ TEST_ON(a_message_for_an_older_lease_only_renews_the_present_one, stage *s)
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     change(s, "a"); /* not watched yet: the look will see */
-    stage_advance(s, MS(10));
-    assert_int_equal(renewals(s), 0);
-    stage_advance(s, MS(30));
-    assert_int_equal(looks(s), 3);
+    expect_renewals_after(s, MS(10), 0);
+    expect_looks_after(s, MS(30), 3);
     change(s, "a");
-    stage_advance(s, SOON);
-    assert_int_equal(renewals(s), 1);
+    expect_renewals_after(s, SOON, 1);
     assert_status(DIBS_OK, dibs_check(s->rt, "a"));
     assert_int_equal(stats_of(s->rt).lost, 0);
 }
@@ -400,18 +369,14 @@ TEST_ON(a_message_during_a_renewal_brings_another, stage *s)
     hold_watched(s);
     faults_hold_renewals(&s->faults);
     change(s, "a");
-    stage_advance(s, SOON);
-    assert_int_equal(renewals(s), 1);
+    expect_renewals_after(s, SOON, 1);
     change(s, "a");
-    stage_advance(s, MS(20));
-    assert_int_equal(renewals(s), 1);
+    expect_renewals_after(s, MS(20), 1);
     faults_let_renewals_go(&s->faults);
     faults_renewal_gone(&s->faults, "none");
     dibs__scheduler_wake(s->rt->core->scheduler);
-    stage_advance(s, SOON);
-    assert_int_equal(renewals(s), 2);
-    stage_advance(s, MS(100));
-    assert_int_equal(renewals(s), 2);
+    expect_renewals_after(s, SOON, 2);
+    expect_renewals_after(s, MS(100), 2);
     assert_status(DIBS_OK, dibs_check(s->rt, "a"));
 }
 
@@ -422,27 +387,13 @@ TEST_ON(a_message_during_a_renewal_that_fails_brings_another, stage *s)
     faults_hold_renewals(&s->faults);
     faults_renewal(&s->faults, DIBS_UNAVAILABLE, 1);
     change(s, "a");
-    stage_advance(s, SOON);
-    assert_int_equal(renewals(s), 1);
+    expect_renewals_after(s, SOON, 1);
     change(s, "a");
     stage_let_renewals_go(s);
     stage_settle(s);
     pass(s, 1000);
     assert_in_range(renewals(s), 2, 3);
     assert_status(DIBS_OK, dibs_check(s->rt, "a"));
-}
-
-struct extending {
-    dibs_runtime *rt;
-    dibs_status status;
-};
-
-static void lock_and_extend(void *arg)
-{
-    struct extending *e = arg;
-
-    assert_status(DIBS_OK, dibs_lock(e->rt, "a"));
-    e->status = dibs_extend(e->rt, "a", 2 * LEASE);
 }
 
 /* The message comes while the extension is in flight: the extension is done, and a renewal follows. */
@@ -452,23 +403,19 @@ TEST_ON(a_message_during_an_extension_brings_a_renewal, stage *s)
 
     turn(s, true);
     faults_hold_renewals(&s->faults);
-    struct extending e = (struct extending){s->rt, DIBS_CLOSED};
-    actor_begin(holder, lock_and_extend, &e);
+    assert_status(DIBS_OK, actor_lock(holder, s->rt, "a", 0));
+    actor_begin_extend(holder, s->rt, "a", 2 * LEASE);
     moved_clock_await_waiting(&s->clock, 1);
     stage_settle(s);
     assert_int_equal(renewals(s), 1);
-    stage_advance(s, MS(30));
-    assert_int_equal(looks(s), 0); /* it waits for the extension */
+    expect_looks_after(s, MS(30), 0); /* it waits for the extension */
     change(s, "a");
     stage_let_renewals_go(s);
-    actor_finish(holder);
-    assert_status(DIBS_OK, e.status);
-    stage_advance(s, SOON);
-    assert_int_equal(looks(s), 1);
+    assert_status(DIBS_OK, actor_result(holder));
+    expect_looks_after(s, SOON, 1);
     unsigned before = renewals(s);
     change(s, "a");
-    stage_advance(s, SOON);
-    assert_int_equal(renewals(s), before + 1);
+    expect_renewals_after(s, SOON, before + 1);
     assert_int_equal(last_renewal(s).lease_ms, 2 * LEASE);
 }
 
@@ -476,16 +423,13 @@ TEST_ON(a_fixed_lease_is_asked_for_and_not_prolonged, stage *s)
 {
     turn(s, true);
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
-    stage_advance(s, MS(1000));
-    assert_int_equal(looks(s), 1);
+    expect_looks_after(s, MS(1000), 1);
     assert_int_equal(renewals(s), 0);
     int64_t remaining = hold_of(s->rt, "a").remaining_ms;
     change(s, "a");
-    stage_advance(s, SOON);
-    assert_int_equal(renewals(s), 1);
+    expect_renewals_after(s, SOON, 1);
     assert_in_range(hold_of(s->rt, "a").remaining_ms, remaining - 4, remaining);
-    stage_advance(s, MS(10000));
-    assert_int_equal(renewals(s), 1);
+    expect_renewals_after(s, MS(10000), 1);
     faults_renewal_gone(&s->faults, "a");
     change(s, "a");
     stage_advance(s, SOON);
@@ -500,13 +444,10 @@ TEST_ON(a_fixed_lease_is_asked_for_until_there_is_an_answer, stage *s)
     stage_advance(s, MS(1000));
     faults_renewal(&s->faults, DIBS_UNAVAILABLE, 2);
     change(s, "a");
-    stage_advance(s, SOON);
-    assert_int_equal(renewals(s), 1);
-    stage_advance(s, MS(1000));
-    assert_int_equal(renewals(s), 2);
+    expect_renewals_after(s, SOON, 1);
+    expect_renewals_after(s, MS(1000), 2);
     faults_renewal_gone(&s->faults, "a");
-    stage_advance(s, MS(1000));
-    assert_int_equal(renewals(s), 3);
+    expect_renewals_after(s, MS(1000), 3);
     assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
 }
 
@@ -516,8 +457,7 @@ TEST_ON(all_leases_are_renewed_in_batches_when_all_may_have_changed, stage *s)
 {
     turn(s, true);
     lock_many(s, MANY);
-    stage_advance(s, MS(30));
-    assert_int_equal(looks(s), MANY);
+    expect_looks_after(s, MS(30), MANY);
     change(s, NULL);
     int64_t start = moved_clock_now(&s->clock);
     pass(s, 3 + BATCHES(MANY));
