@@ -1,7 +1,7 @@
 /* Acquire, unlock, extend and check, for one lock of one thread. */
 #include "core/holds.h"
 #include "support/fixture.h"
-#include "support/stage.h"
+#include "unit/renewal_setup.h"
 
 #if defined(__linux__) && defined(__x86_64__) && !defined(TEST_UNDER_ASAN) && !defined(TEST_UNDER_TSAN) &&             \
     !defined(TEST_COUNTS_LINES)
@@ -13,10 +13,6 @@
 
 #include "support/process.h"
 #endif
-
-#define LEASE 30000
-
-static const dibs_lock_options fixed = {.flags = DIBS_FIXED_LEASE};
 
 /* -------------------------------------------------------------- reentrancy */
 
@@ -283,29 +279,20 @@ TEST_ON(arguments_are_checked_before_anything_else, stage *s)
 
 /* ----------------------------------------------------------------- extend */
 
-static void extend_begin(void *arg)
-{
-    stage *s = arg;
-
-    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-    stage_advance(s, MS(5000));
-}
-
 /* The lease after an extension, and the length that a later renewal asks for. */
 TEST_ON(a_lease_is_extended_longer_and_shorter, stage *s)
 {
     static const uint32_t leases[] = {60000, 30000, 1000, 20, 86400000};
 
-    extend_begin(s);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    stage_advance(s, MS(5000));
     for (size_t i = 0; i < sizeof leases / sizeof leases[0]; i++) {
         assert_status(DIBS_OK, dibs_extend(s->rt, "a", leases[i]));
         assert_int_equal(hold_of(s->rt, "a").remaining_ms, believed(leases[i]) / MS(1));
-        unsigned before = faults_count(&s->faults, &s->faults.renewals);
-        stage_advance(s, MS(leases[i]) / 3 - 1);
-        assert_int_equal(faults_count(&s->faults, &s->faults.renewals), before);
-        stage_advance(s, 1);
-        assert_int_equal(faults_count(&s->faults, &s->faults.renewals), before + 1);
-        assert_int_equal(s->faults.records[before].lease_ms, leases[i]);
+        unsigned before = renewals(s);
+        expect_renewals_after(s, MS(leases[i]) / 3 - 1, before);
+        expect_renewals_after(s, 1, before + 1);
+        assert_int_equal(last_renewal(s).lease_ms, leases[i]);
         assert_int_equal(hold_of(s->rt, "a").remaining_ms, believed(leases[i]) / MS(1));
     }
 }
@@ -319,42 +306,29 @@ TEST_ON(a_fixed_lease_is_extended_once, stage *s)
     assert_status(DIBS_OK, dibs_check(s->rt, "a"));
     stage_advance(s, 1);
     assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
-    assert_int_equal(faults_count(&s->faults, &s->faults.renewals), 1);
+    assert_int_equal(renewals(s), 1);
 }
 
-struct extension {
-    dibs_runtime *rt;
-    uint32_t lease_ms;
-    atomic_int lock, extend, check; /* statuses; -1: not yet */
-    dibs_hold hold;
-    atomic_bool may_extend;
-};
-
-static void lock_and_extend(void *arg)
-{
-    struct extension *e = arg;
-
-    atomic_store(&e->lock, (int)dibs_lock(e->rt, "a"));
-    while (!atomic_load(&e->may_extend))
-        pause_ms(1);
-    atomic_store(&e->extend, (int)dibs_extend(e->rt, "a", e->lease_ms));
-    atomic_store(&e->check, (int)dibs_hold_of(e->rt, "a", &e->hold));
-    dibs_unlock_all(e->rt);
-}
-
-/* An actor that holds the lock and has asked for an extension, which is not answered. */
-static actor *begin_extension(stage *s, struct extension *e, uint32_t lease_ms)
+/* An actor that holds the lock for a while, and then has asked for an extension; no renewal is answered. */
+static actor *begin_extension(stage *s, int64_t held_ns, uint32_t lease_ms)
 {
     actor *a = actor_start();
 
-    *e = (struct extension){.rt = s->rt, .lease_ms = lease_ms, .lock = -1, .extend = -1, .check = -1};
-    actor_begin(a, lock_and_extend, e);
-    await_that(atomic_load(&e->lock) == DIBS_OK);
+    assert_status(DIBS_OK, actor_lock(a, s->rt, "a", DIBS_WAIT_FOREVER));
     faults_hold_renewals(&s->faults);
-    atomic_store(&e->may_extend, true);
+    stage_advance(s, held_ns);
+    actor_begin_extend(a, s->rt, "a", lease_ms);
     stage_await_waiting(s, 1);
     stage_settle(s);
     return a;
+}
+
+static int64_t remaining_of(actor *a, dibs_runtime *rt)
+{
+    dibs_hold hold;
+
+    assert_status(DIBS_OK, actor_hold(a, rt, "a", &hold));
+    return hold.remaining_ms;
 }
 
 TEST_ON(an_extension_not_answered_in_time_says_so, stage *s)
@@ -363,17 +337,15 @@ TEST_ON(an_extension_not_answered_in_time_says_so, stage *s)
         uint32_t lease_ms;
         int64_t left; /* what is left until the earlier of both ends */
     } cases[] = {{60000, LEASE}, {5000, 5000}};
-    struct extension e;
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        actor *a = begin_extension(s, &e, cases[i].lease_ms);
+        actor *a = begin_extension(s, 0, cases[i].lease_ms);
         moved_clock_advance(&s->clock, MS(999));
         assert_true(actor_busy(a));
         moved_clock_advance(&s->clock, MS(1));
-        actor_finish(a);
-        assert_int_equal(atomic_load(&e.extend), DIBS_UNAVAILABLE);
-        assert_int_equal(atomic_load(&e.check), DIBS_OK);
-        assert_int_equal(e.hold.remaining_ms, (believed((uint32_t)cases[i].left) - MS(1000)) / MS(1));
+        assert_status(DIBS_UNAVAILABLE, actor_result(a));
+        assert_int_equal(remaining_of(a, s->rt), (believed((uint32_t)cases[i].left) - MS(1000)) / MS(1));
+        actor_unlock_all(a, s->rt);
         stage_let_renewals_go(s);
         stage_settle(s);
     }
@@ -381,19 +353,17 @@ TEST_ON(an_extension_not_answered_in_time_says_so, stage *s)
 
 TEST_WITH(an_extension_that_failed_is_tried_again_until_its_time_is_over, stage_setup, stage_teardown, stage *s)
 {
-    struct extension e = {.rt = NULL};
     actor *a = actor_start();
 
     stage_open(s, 2000); /* tried again every 100 ms */
-    e = (struct extension){.rt = s->rt, .lease_ms = LEASE, .may_extend = true, .lock = -1};
+    assert_status(DIBS_OK, actor_lock(a, s->rt, "a", 0));
     faults_renewal(&s->faults, DIBS_UNAVAILABLE, 3);
-    actor_begin(a, lock_and_extend, &e);
+    actor_begin_extend(a, s->rt, "a", LEASE);
     stage_await_waiting(s, 1);
     for (int i = 0; i < 3; i++)
         stage_advance(s, MS(100));
-    actor_finish(a);
-    assert_int_equal(atomic_load(&e.extend), DIBS_OK);
-    assert_int_equal(e.hold.remaining_ms, believed(LEASE) / MS(1));
+    assert_status(DIBS_OK, actor_result(a));
+    assert_int_equal(remaining_of(a, s->rt), believed(LEASE) / MS(1));
 }
 
 TEST_ON(an_extension_that_is_refused_says_so_at_once, stage *s)
@@ -411,31 +381,16 @@ TEST_ON(an_extension_that_is_refused_says_so_at_once, stage *s)
     assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
 }
 
-static void lock_extend_in_flight(stage *s, struct extension *e, actor *a)
-{
-    *e = (struct extension){.rt = s->rt, .lease_ms = 60000, .lock = -1, .extend = -1, .check = -1};
-    actor_begin(a, lock_and_extend, e);
-    await_that(atomic_load(&e->lock) == DIBS_OK);
-    faults_hold_renewals(&s->faults);
-    stage_advance(s, MS(10000)); /* a renewal is in flight, with the old length */
-    atomic_store(&e->may_extend, true);
-    stage_await_waiting(s, 1);
-    stage_settle(s);
-}
-
 /* The extension is sent when that renewal is answered, so that the store hears of the extension last. */
 TEST_ON(an_extension_while_a_renewal_is_in_flight_comes_after_it, stage *s)
 {
-    struct extension e;
-    actor *a = actor_start();
+    actor *a = begin_extension(s, MS(10000), 60000); /* a renewal is in flight, with the old length */
 
-    lock_extend_in_flight(s, &e, a);
-    assert_int_equal(faults_count(&s->faults, &s->faults.renewals), 1);
+    assert_int_equal(renewals(s), 1);
     stage_let_renewals_go(s);
-    actor_finish(a);
-    assert_int_equal(atomic_load(&e.extend), DIBS_OK);
-    assert_int_equal(e.hold.remaining_ms, believed(60000) / MS(1));
-    assert_int_equal(faults_count(&s->faults, &s->faults.renewals), 2);
+    assert_status(DIBS_OK, actor_result(a));
+    assert_int_equal(remaining_of(a, s->rt), believed(60000) / MS(1));
+    assert_int_equal(renewals(s), 2);
     assert_int_equal(s->faults.records[0].lease_ms, LEASE);
     assert_int_equal(s->faults.records[1].lease_ms, 60000);
 }
@@ -443,16 +398,13 @@ TEST_ON(an_extension_while_a_renewal_is_in_flight_comes_after_it, stage *s)
 /* The answer comes in the round in which the lease ends: dibs_extend and dibs_check must agree. */
 TEST_WITH(an_extension_answered_after_the_deadline_fails, stage_setup, stage_teardown, stage *s)
 {
-    struct extension e;
-
     s->settings.command_timeout_ms = LEASE * 2;
     stage_open(s, LEASE);
-    actor *a = begin_extension(s, &e, 60000);
+    actor *a = begin_extension(s, 0, 60000);
     faults_let_renewals_go(&s->faults);
     moved_clock_advance(&s->clock, believed(LEASE));
-    actor_finish(a);
-    assert_int_equal(atomic_load(&e.check), DIBS_LOST);
-    assert_int_equal(atomic_load(&e.extend), DIBS_LOST);
+    assert_status(DIBS_LOST, actor_result(a));
+    assert_status(DIBS_LOST, actor_check(a, s->rt, "a"));
     assert_int_equal(stats_of(s->rt).lost, 1);
 }
 
