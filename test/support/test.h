@@ -61,7 +61,14 @@
 /* The same, with a sentence for the log. */
 #define await_or_say(condition, ...) TEST_THAT(within(LIMIT_MS, condition), #condition, __VA_ARGS__)
 
+/* Does the step until the condition holds, for at most LIMIT_MS. */
+#define REPEAT_UNTIL(condition, step) TEST_REPEAT(condition, #condition, step)
+
 /* text: the condition as it was written, before the macros in it are expanded. */
+#define TEST_REPEAT(condition, text, step)                                                                             \
+    for (int64_t limit = now_ms() + LIMIT_MS; !(condition); step)                                                      \
+    TEST_THAT(now_ms() < limit, text, "it never becomes so")
+
 #define TEST_THAT(condition, text, ...)                                                                                \
     do {                                                                                                               \
         if (!(condition)) {                                                                                            \

@@ -33,17 +33,23 @@ static dibs_status finish(struct rig *r, struct asked *a, struct dibs__exchange 
     return status;
 }
 
+static void expect_integer(struct rig *r, struct asked *a, int expected)
+{
+    struct dibs__exchange exchange;
+
+    assert_status(DIBS_OK, finish(r, a, &exchange));
+    assert_int_equal(exchange.reply->integer, expected);
+    freeReplyObject(exchange.reply);
+}
+
 TEST_ON(a_call_is_sent_by_its_sha, struct rig *r)
 {
     struct asked asked;
-    struct dibs__exchange exchange;
     char expected[64];
 
     fake_redis_answer(r->fake, "EVALSHA", ":7\r\n");
     ask(r, &asked);
-    assert_status(DIBS_OK, finish(r, &asked, &exchange));
-    assert_int_equal(exchange.reply->integer, 7);
-    freeReplyObject(exchange.reply);
+    expect_integer(r, &asked, 7);
     snprintf(expected, sizeof expected, "EVALSHA %s 1 k 42", dibs__scripts[DIBS__SCRIPT_query].sha);
     assert_int_equal(fake_redis_count(r->fake, expected), 1);
     assert_int_equal(fake_redis_count(r->fake, "EVAL "), asked.texts);
@@ -92,7 +98,6 @@ TEST_ON(a_call_goes_behind_what_it_needs, struct rig *r)
 
 TEST_ON(a_script_that_the_server_may_lack_is_sent_as_text_once, struct rig *r)
 {
-    struct dibs__exchange exchange;
     struct asked asked;
 
     fake_redis_answer(r->fake, "EVAL ", ":7\r\n");
@@ -101,9 +106,7 @@ TEST_ON(a_script_that_the_server_may_lack_is_sent_as_text_once, struct rig *r)
     atomic_store(&r->endpoint.scripts, 0);
     for (int i = 7; i <= 8; i++) {
         ask(r, &asked);
-        assert_status(DIBS_OK, finish(r, &asked, &exchange));
-        assert_int_equal(exchange.reply->integer, i);
-        freeReplyObject(exchange.reply);
+        expect_integer(r, &asked, i);
     }
     assert_int_equal(r->endpoint.scripts, 1u << DIBS__SCRIPT_query);
 }
@@ -111,14 +114,11 @@ TEST_ON(a_script_that_the_server_may_lack_is_sent_as_text_once, struct rig *r)
 TEST_ON(a_script_that_the_server_has_lost_is_sent_as_text, struct rig *r)
 {
     struct asked asked;
-    struct dibs__exchange exchange;
 
     fake_redis_answer(r->fake, "EVALSHA", NOSCRIPT);
     fake_redis_answer(r->fake, "EVAL ", ":8\r\n");
     ask(r, &asked);
-    assert_status(DIBS_OK, finish(r, &asked, &exchange));
-    assert_int_equal(exchange.reply->integer, 8);
-    freeReplyObject(exchange.reply);
+    expect_integer(r, &asked, 8);
     assert_int_equal(fake_redis_count(r->fake, "EVAL "), asked.texts + 1);
 }
 
@@ -126,7 +126,6 @@ TEST_ON(a_script_that_the_server_has_lost_is_sent_as_text, struct rig *r)
 TEST_ON(a_lost_script_is_loaded_for_an_account_without_eval, struct rig *r)
 {
     struct asked asked;
-    struct dibs__exchange exchange;
     char text[64];
 
     fake_redis_answer(r->fake, "EVALSHA", ":7\r\n");
@@ -138,9 +137,7 @@ TEST_ON(a_lost_script_is_loaded_for_an_account_without_eval, struct rig *r)
     dibs__words_add_text(&asked.call.words, "k");
     asked.request = dibs__call_begin(&asked.call, r->channel, &asked.view, after(r, COMMAND_MS), &asked.error);
     assert_non_null(asked.request);
-    assert_status(DIBS_OK, finish(r, &asked, &exchange));
-    assert_int_equal(exchange.reply->integer, 7);
-    freeReplyObject(exchange.reply);
+    expect_integer(r, &asked, 7);
     snprintf(text, sizeof text, "SCRIPT LOAD %.40s", dibs__scripts[DIBS__SCRIPT_query].text);
     int place = fake_redis_place(r->fake, "EVALSHA", 1);
     assert_int_equal(fake_redis_place(r->fake, "PING", 1), place - 1);

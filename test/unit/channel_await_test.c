@@ -1,10 +1,11 @@
 /* A thread sends, does something else, and collects the reply later. */
 #include "unit/channel_setup.h"
 
-static struct dibs__request *begin_echo(struct rig *r, uint64_t serial, const char *text, struct dibs__error *error)
+static struct dibs__request *begin_echo(struct rig *r, uint64_t serial, const char *text)
 {
+    struct dibs__error error;
     struct echo echo;
-    struct dibs__request *request = dibs__channel_send(r->channel, serial, echo_of(&echo, text), 0, error);
+    struct dibs__request *request = dibs__channel_send(r->channel, serial, echo_of(&echo, text), 0, &error);
 
     assert_non_null(request);
     return request;
@@ -13,10 +14,9 @@ static struct dibs__request *begin_echo(struct rig *r, uint64_t serial, const ch
 TEST_ON(an_awaited_request_can_still_be_waited_for, struct rig *r)
 {
     uint64_t serial = open_now(r);
-    struct dibs__error error;
 
     fake_redis_hold(r->fake, true);
-    struct dibs__request *request = begin_echo(r, serial, "later", &error);
+    struct dibs__request *request = begin_echo(r, serial, "later");
     assert_false(await_reply(r, request, moved_clock_now(&r->clock)));
     assert_false(look_for_reply(r, request));
     assert_int_equal(dibs__channel_load(r->channel), 1);
@@ -33,12 +33,10 @@ TEST_ON(an_awaited_request_can_still_be_waited_for, struct rig *r)
 TEST_ON(a_thread_that_only_looks_wakes_nobody, struct rig *r)
 {
     uint64_t serial = open_now(r);
-    struct dibs__error error;
-    struct echo echo;
 
     fake_redis_hold(r->fake, true);
-    assert_true(dibs__channel_submit(r->channel, serial, echo_of(&echo, "nobody's"), NULL, NULL));
-    struct dibs__request *request = begin_echo(r, serial, "later", &error);
+    assert_true(submit_echo(r, serial, "nobody's", NULL, NULL));
+    struct dibs__request *request = begin_echo(r, serial, "later");
     unsigned before = atomic_load(&r->unattended);
     for (int i = 0; i < 10; i++)
         assert_false(look_for_reply(r, request));
@@ -50,76 +48,56 @@ TEST_ON(a_thread_that_only_looks_wakes_nobody, struct rig *r)
 /* This works also after the deadline of the thread, which has waited elsewhere. */
 TEST_ON(a_reply_in_the_socket_is_taken, struct rig *r)
 {
-    uint64_t serial = open_now(r);
-    struct dibs__error error;
-    redisReply *reply;
-    bool unknown;
-    struct dibs__request *request = begin_echo(r, serial, "there", &error);
+    struct dibs__request *request = begin_echo(r, open_now(r), "there");
 
     await_bytes(r);
     moved_clock_advance(&r->clock, MS(COMMAND_MS + 1)); /* a command of its own would have timed out */
-    assert_status(DIBS_OK, wait_for(r->channel, request, 0, &reply, &unknown, &error));
-    assert_string_equal(reply->str, "there");
-    freeReplyObject(reply);
+    assert_true(wait_echo_until(r, request, "there", 0));
     assert_true(stands(r));
 }
 
 TEST_ON(the_end_of_the_connection_ends_an_await, struct rig *r)
 {
     uint64_t serial = open_now(r);
-    struct dibs__error error = {DIBS_OK, ""}, why = {DIBS_OK, ""};
-    redisReply *reply;
-    bool unknown;
 
     fake_redis_hold(r->fake, true);
-    struct dibs__request *request = begin_echo(r, serial, "lost", &error);
+    struct dibs__request *request = begin_echo(r, serial, "lost");
     fake_redis_await(r->fake, "ECHO lost", 1);
     fake_redis_cut(r->fake);
     assert_true(await_reply(r, request, after(r, COMMAND_MS / 2)));
-    assert_status(DIBS_UNAVAILABLE, wait_for(r->channel, request, after(r, COMMAND_MS), &reply, &unknown, &why));
-    assert_true(unknown);
-    assert_true(why.detail[0]);
+    expect_in_doubt(r, request, after(r, COMMAND_MS));
 }
 
 /* A quorum polls as long as a request has neither its reply nor timed out. */
 TEST_ON(the_command_timeout_ends_an_await, struct rig *r)
 {
     uint64_t serial = open_now(r);
-    struct dibs__error error = {DIBS_OK, ""}, why = {DIBS_OK, ""};
-    redisReply *reply;
-    bool unknown;
 
     fake_redis_hold(r->fake, true);
-    struct dibs__request *request = begin_echo(r, serial, "never", &error);
+    struct dibs__request *request = begin_echo(r, serial, "never");
     assert_false(look_for_reply(r, request));
     moved_clock_advance(&r->clock, MS(COMMAND_MS));
     assert_true(look_for_reply(r, request));
     assert_true(await_reply(r, request, after(r, COMMAND_MS)));
-    assert_status(DIBS_UNAVAILABLE, wait_for(r->channel, request, after(r, COMMAND_MS), &reply, &unknown, &why));
-    assert_true(unknown);
+    expect_in_doubt(r, request, after(r, COMMAND_MS));
 }
 
 /* No thread sleeps for that reply, so the reading goes to a thread with a later request. */
 TEST_ON(a_request_that_is_left_keeps_nobody_from_reading, struct rig *r)
 {
     uint64_t serial = open_now(r);
-    struct dibs__error error;
     struct caller first = {.r = r, .text = "first", .serial = serial, .deadline = after(r, 10)};
     struct caller last = {.r = r, .text = "last", .serial = serial, .deadline = after(r, 10 * COMMAND_MS)};
 
     fake_redis_hold(r->fake, true);
-    begin(&first);
-    fake_redis_await(r->fake, "ECHO first", 1);
-    moved_clock_settle(&r->clock, 1);
-    struct dibs__request *left = begin_echo(r, serial, "left", &error);
+    begin_reading(&first);
+    struct dibs__request *left = begin_echo(r, serial, "left");
     begin(&last);
     moved_clock_await_waiting(&r->clock, 1);
     moved_clock_advance(&r->clock, MS(10));
     expect_unknown(&first, DIBS_UNAVAILABLE); /* the reader leaves: "left" is the next in the row, "last" reads */
     fake_redis_hold(r->fake, false);
-    pthread_join(last.thread, NULL);
-    assert_status(DIBS_OK, last.status);
-    assert_true(last.right);
+    expect_right(&last);
     assert_true(wait_echo(r, left, "left"));
 }
 
@@ -127,18 +105,15 @@ TEST_ON(a_request_that_is_left_keeps_nobody_from_reading, struct rig *r)
 TEST_ON(a_thread_that_awaits_without_result_passes_the_reading_on, struct rig *r)
 {
     uint64_t serial = open_now(r);
-    struct dibs__error error;
     struct caller other = {.r = r, .text = "other", .serial = serial, .deadline = after(r, 10 * COMMAND_MS)};
 
     fake_redis_hold(r->fake, true);
-    struct dibs__request *left = begin_echo(r, serial, "left", &error);
+    struct dibs__request *left = begin_echo(r, serial, "left");
     begin(&other);
     fake_redis_await(r->fake, "ECHO other", 1);
     assert_false(await_reply(r, left, moved_clock_now(&r->clock)));
     fake_redis_hold(r->fake, false);
-    pthread_join(other.thread, NULL);
-    assert_status(DIBS_OK, other.status);
-    assert_true(other.right);
+    expect_right(&other);
     assert_true(look_for_reply(r, left));
     assert_true(wait_echo(r, left, "left"));
 }
@@ -146,40 +121,26 @@ TEST_ON(a_thread_that_awaits_without_result_passes_the_reading_on, struct rig *r
 /* What the socket does not take is the scheduler's to send: the thread only waits for replies. */
 TEST_ON(unsent_bytes_are_left_to_the_scheduler, struct rig *r)
 {
-    enum { LARGE = 4 << 20 };
-    char *large = test_malloc(LARGE + 1);
-    struct dibs__error error;
-
-    memset(large, 'y', LARGE);
-    large[LARGE] = 0;
     uint64_t serial = open_now(r);
-    fake_redis_answer(r->fake, "ECHO yyyy", "$4\r\nlong\r\n");
-    fake_redis_ignore_peers(r->fake, true);
     unsigned before = atomic_load(&r->unattended);
-    struct dibs__request *request = begin_echo(r, serial, large, &error);
+
+    struct dibs__request *request = begin_echo(r, serial, ignored_text(r));
     assert_int_equal(atomic_load(&r->unattended), before + 1);
     fake_redis_ignore_peers(r->fake, false);
     while (fake_redis_count(r->fake, "ECHO yyyy") == 0)
         attend(r, false);
     assert_true(await_reply(r, request, after(r, COMMAND_MS / 2)));
     assert_true(wait_echo(r, request, "long"));
-    test_free(large);
 }
 
 /* A thread that waits gives its command up while the socket is full, and another thread, whose command comes behind it,
  * reads. */
 TEST_ON(unsent_bytes_survive_a_thread_that_gives_up, struct rig *r)
 {
-    enum { LARGE = 4 << 20 };
-    char *large = test_malloc(LARGE + 1);
     uint64_t serial = open_now(r);
-
-    memset(large, 'y', LARGE);
-    large[LARGE] = 0;
-    struct caller first = {.r = r, .text = large, .serial = serial, .deadline = after(r, 10)};
+    struct caller first = {.r = r, .text = ignored_text(r), .serial = serial, .deadline = after(r, 10)};
     struct caller last = {.r = r, .text = "last", .serial = serial, .deadline = after(r, 10 * COMMAND_MS)};
-    fake_redis_answer(r->fake, "ECHO yyyy", "$4\r\nlong\r\n");
-    fake_redis_ignore_peers(r->fake, true);
+
     begin(&first);
     moved_clock_settle(&r->clock, 1);
     begin(&last);
@@ -191,9 +152,7 @@ TEST_ON(unsent_bytes_survive_a_thread_that_gives_up, struct rig *r)
     fake_redis_ignore_peers(r->fake, false);
     while (fake_redis_count(r->fake, "ECHO last") == 0)
         attend(r, false);
-    pthread_join(last.thread, NULL);
-    assert_true(last.right);
-    test_free(large);
+    expect_right(&last);
 }
 
 TESTS(setup, teardown)

@@ -16,14 +16,13 @@ struct seen {
 static void on_done(void *arg, const redisReply *reply, const struct dibs__error *error)
 {
     struct seen *seen = arg;
-    struct echo echo;
 
     seen->depth++;
     seen->deepest = seen->depth > seen->deepest ? seen->depth : seen->deepest;
     seen->failed += !reply && error->status != DIBS_OK;
     if (seen->more > 0) {
         seen->more--;
-        dibs__channel_submit(seen->r->channel, seen->serial, echo_of(&echo, "more"), on_done, seen);
+        submit_echo(seen->r, seen->serial, "more", on_done, seen);
     }
     seen->depth--;
     seen->done++;
@@ -31,9 +30,7 @@ static void on_done(void *arg, const redisReply *reply, const struct dibs__error
 
 static void submit(struct seen *seen)
 {
-    struct echo echo;
-
-    assert_true(dibs__channel_submit(seen->r->channel, seen->serial, echo_of(&echo, "one"), on_done, seen));
+    assert_true(submit_echo(seen->r, seen->serial, "one", on_done, seen));
 }
 
 static struct seen begin_to_see(struct rig *r)
@@ -45,9 +42,7 @@ static struct seen begin_to_see(struct rig *r)
 static void expect_left_to_scheduler(struct rig *r, const struct seen *seen, unsigned count)
 {
     assert_int_equal(seen->done, 0);
-    int64_t deadline = DIBS__NEVER;
-    dibs__channel_interest(r->channel, false, &deadline);
-    assert_true(deadline <= moved_clock_now(&r->clock));
+    assert_true(deadline_of(r, false) <= moved_clock_now(&r->clock));
     dibs__channel_attend(r->channel, false, 0, moved_clock_now(&r->clock));
     assert_int_equal(seen->done, count);
 }
@@ -68,14 +63,12 @@ TEST_ON(a_look_that_finds_the_end_completes_nothing, struct rig *r)
 {
     struct seen seen = begin_to_see(r);
     unsigned calls = r->unattended;
-    int64_t limit = now_ms() + LIMIT_MS;
 
     fake_redis_hold(r->fake, true);
     submit(&seen);
     fake_redis_await(r->fake, "ECHO one", 1);
     fake_redis_cut(r->fake);
-    while (dibs__channel_look(r->channel))
-        assert_true(now_ms() < limit);
+    REPEAT_UNTIL(!dibs__channel_look(r->channel), (void)0);
     assert_true(r->unattended > calls);
     expect_left_to_scheduler(r, &seen, 1);
     assert_int_equal(seen.failed, 1);
@@ -85,17 +78,13 @@ TEST_ON(a_look_that_finds_the_end_completes_nothing, struct rig *r)
 TEST_ON(a_command_that_finds_the_end_completes_nothing, struct rig *r)
 {
     struct seen seen = begin_to_see(r);
-    int64_t limit = now_ms() + LIMIT_MS;
     unsigned sent = 1;
 
     fake_redis_hold(r->fake, true);
     submit(&seen);
     fake_redis_await(r->fake, "ECHO one", 1);
     fake_redis_cut(r->fake);
-    for (; stands(r); sent++) {
-        submit(&seen);
-        assert_true(now_ms() < limit);
-    }
+    REPEAT_UNTIL(!stands(r), (submit(&seen), sent++));
     expect_left_to_scheduler(r, &seen, sent);
     assert_int_equal(seen.failed, sent);
 }

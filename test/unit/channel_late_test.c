@@ -4,11 +4,8 @@
 /* The thread was stopped between sending and waiting, for longer than a command may take; the server was not. */
 TEST_ON(a_reply_that_came_in_time_is_taken_late, struct rig *r)
 {
-    struct dibs__error error;
-    uint64_t serial = open_now(r);
+    struct dibs__request *request = sent_echo(r, open_now(r), "late");
 
-    struct dibs__request *request = send_echo(r, serial, "late", &error);
-    assert_non_null(request);
     await_bytes(r);
     moved_clock_advance(&r->clock, MS(2 * COMMAND_MS));
     assert_true(wait_echo(r, request, "late"));
@@ -19,32 +16,23 @@ TEST_ON(a_reply_that_came_in_time_is_taken_late, struct rig *r)
 /* Also where the caller's time was shorter than the command timeout: then the outcome is not in doubt. */
 TEST_ON(a_reply_is_taken_when_only_the_callers_time_is_over, struct rig *r)
 {
-    struct dibs__error error;
-    redisReply *reply;
-    bool unknown;
-    uint64_t serial = open_now(r);
+    struct dibs__request *request = sent_echo(r, open_now(r), "short");
 
-    struct dibs__request *request = send_echo(r, serial, "short", &error);
-    assert_non_null(request);
     await_bytes(r);
-    assert_status(DIBS_OK, wait_for(r->channel, request, 0, &reply, &unknown, &error));
-    assert_string_equal(reply->str, "short");
-    freeReplyObject(reply);
+    assert_true(wait_echo_until(r, request, "short", 0));
 }
 
 /* The requests before it are answered on the way. */
 TEST_ON(all_replies_that_came_in_time_are_taken_late, struct rig *r)
 {
     enum { COUNT = 200 };
-    struct dibs__error error;
     struct dibs__request *requests[COUNT];
     char text[COUNT][16];
     uint64_t serial = open_now(r);
 
     for (int i = 0; i < COUNT; i++) {
         snprintf(text[i], sizeof text[i], "late-%d", i);
-        requests[i] = send_echo(r, serial, text[i], &error);
-        assert_non_null(requests[i]);
+        requests[i] = sent_echo(r, serial, text[i]);
     }
     fake_redis_await(r->fake, "ECHO", COUNT);
     await_bytes(r);

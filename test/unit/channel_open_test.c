@@ -9,21 +9,16 @@
  */
 TEST_ON(the_scheduler_connects_a_wanted_channel, struct rig *r)
 {
-    int64_t deadline = DIBS__NEVER;
-    dibs__channel_interest(r->channel, false, &deadline);
-    assert_true(deadline == DIBS__NEVER);
+    assert_true(deadline_of(r, false) == DIBS__NEVER);
     fake_redis_refuse(r->fake, true);
     dibs__channel_want(r->channel);
     dibs__channel_want(r->channel);
     assert_int_equal(r->unattended, 1);
     attend_until(r, false, &r->failed, 1);
     assert_false(dibs__channel_is_connected(r->channel));
-    deadline = DIBS__NEVER;
-    dibs__channel_interest(r->channel, false, &deadline);
-    assert_true(deadline == DIBS__NEVER); /* the channel has to be wanted again */
+    assert_true(deadline_of(r, false) == DIBS__NEVER); /* the channel has to be wanted again */
     dibs__channel_want(r->channel);
-    deadline = DIBS__NEVER;
-    dibs__channel_interest(r->channel, false, &deadline);
+    int64_t deadline = deadline_of(r, false);
     assert_true(deadline > moved_clock_now(&r->clock) && deadline <= after(r, 10));
     moved_clock_advance(&r->clock, MS(10));
     fake_redis_refuse(r->fake, false);
@@ -35,9 +30,7 @@ TEST_ON(the_scheduler_connects_a_wanted_channel, struct rig *r)
     fake_redis_cut(r->fake);
     attend_until_broken(r);
     assert_false(dibs__channel_is_connected(r->channel));
-    deadline = DIBS__NEVER;
-    dibs__channel_interest(r->channel, false, &deadline);
-    assert_true(deadline == DIBS__NEVER);
+    assert_true(deadline_of(r, false) == DIBS__NEVER);
 }
 
 /*
@@ -60,22 +53,16 @@ TEST_ON(the_scheduler_finishes_a_begun_connection_that_is_needed, struct rig *r)
 /* For a waiting call the pause is that after a first failure, even after several failures. */
 TEST_ON(a_needed_channel_is_tried_again_soon, struct rig *r)
 {
-    int64_t deadline;
-
     fake_redis_refuse(r->fake, true);
     for (unsigned i = 1; i <= 6; i++) {
         unsigned tries = dibs__channel_need(r->channel);
-        deadline = DIBS__NEVER;
-        dibs__channel_interest(r->channel, false, &deadline);
-        assert_true(deadline <= after(r, 10));
+        assert_true(deadline_of(r, false) <= after(r, 10));
         moved_clock_advance(&r->clock, MS(10));
         attend_until(r, false, &r->failed, i);
         assert_true(dibs__channel_opening(r->channel, tries, NULL) == DIBS__OPENING_FAILED);
     }
     dibs__channel_want(r->channel);
-    deadline = DIBS__NEVER;
-    dibs__channel_interest(r->channel, false, &deadline);
-    assert_true(deadline > after(r, 100));
+    assert_true(deadline_of(r, false) > after(r, 100));
 }
 
 static void fail_to_open(struct rig *r)
@@ -191,13 +178,27 @@ static int gated_poll(const struct dibs__clock *clock, struct pollfd *fds, nfds_
     return ready;
 }
 
-static void *open_in_time(void *arg)
+/* A thread that opens the channel. */
+struct opener {
+    struct rig *r;
+    int64_t deadline;
+    pthread_t thread;
+    dibs_status status;
+    struct dibs__error error;
+};
+
+static void *run_opener(void *arg)
 {
-    struct caller *c = arg;
+    struct opener *o = arg;
     struct dibs__link_view view;
 
-    c->status = dibs__channel_open(c->r->channel, c->deadline, &view, &c->error);
+    o->status = dibs__channel_open(o->r->channel, o->deadline, &view, &o->error);
     return NULL;
+}
+
+static void begin_opening(struct opener *o)
+{
+    assert_int_equal(pthread_create(&o->thread, NULL, run_opener, o), 0);
 }
 
 /*
@@ -221,7 +222,7 @@ TEST_ON(a_call_waits_while_a_broken_connection_is_in_use, struct rig *r)
     assert_status(DIBS_OK, dibs__channel_open(r->channel, deadline, &view, &error));
     fake_redis_hold(r->fake, true);
     struct caller reader = {.r = r, .text = "held", .serial = view.serial, .deadline = deadline};
-    struct caller opener = {.r = r, .deadline = deadline};
+    struct opener opener = {.r = r, .deadline = deadline};
     begin(&reader);
     fake_redis_await(r->fake, "ECHO held", 1);
     atomic_store(&gate.closed, true);
@@ -232,7 +233,7 @@ TEST_ON(a_call_waits_while_a_broken_connection_is_in_use, struct rig *r)
         dibs__channel_send(r->channel, view.serial, echo_of(&echo, "broken"), deadline, &error);
     assert_false(stands(r));
     atomic_store(&gate.waiting, 0);
-    assert_int_equal(pthread_create(&opener.thread, NULL, open_in_time, &opener), 0);
+    begin_opening(&opener);
     await_that(atomic_load(&gate.waiting) > 0);
     atomic_store(&gate.closed, false);
     pthread_join(opener.thread, NULL);
@@ -255,12 +256,11 @@ TEST_ON(a_call_waits_while_a_broken_connection_is_in_use, struct rig *r)
 TEST_ON(the_scheduler_replaces_a_broken_connection_once_it_is_left, struct rig *r)
 {
     struct dibs__wait_event wait_event;
-    struct dibs__error error;
     struct dibs__wait wait;
     uint64_t serial = open_now(r);
 
     fake_redis_hold(r->fake, true);
-    struct dibs__request *request = send_echo(r, serial, "held", &error);
+    struct dibs__request *request = sent_echo(r, serial, "held");
     dibs__wait_event_init(&wait_event);
     dibs__wait_init(&wait, &wait_event);
     assert_true(dibs__channel_progress(r->channel, request, &wait) == DIBS__REPLY_AWAITED);
@@ -296,33 +296,16 @@ TEST_ON(a_channel_not_kept_open_stays_closed, struct rig *r)
 
 /* ------------------------------------------------------------------- opening */
 
-struct opener {
-    struct rig *r;
-    int64_t deadline;
-    pthread_t thread;
-    dibs_status status;
-    struct dibs__error error;
-};
-
-static void *run_opener(void *arg)
-{
-    struct opener *o = arg;
-    struct dibs__link_view view;
-
-    o->status = dibs__channel_open(o->r->channel, o->deadline, &view, &o->error);
-    return NULL;
-}
-
 /* Two threads open the channel; the first makes the try, gets no answer, and leaves. */
 static void begin_openers(struct rig *r, struct opener pair[2])
 {
     fake_redis_hold(r->fake, true);
     pair[0] = (struct opener){.r = r, .deadline = after(r, 10)};
     pair[1] = (struct opener){.r = r, .deadline = after(r, 10 * CONNECT_MS)};
-    assert_int_equal(pthread_create(&pair[0].thread, NULL, run_opener, &pair[0]), 0);
+    begin_opening(&pair[0]);
     fake_redis_await(r->fake, "EVAL return 1", 1);
     moved_clock_settle(&r->clock, 1);
-    assert_int_equal(pthread_create(&pair[1].thread, NULL, run_opener, &pair[1]), 0);
+    begin_opening(&pair[1]);
     moved_clock_await_waiting(&r->clock, 1);
     moved_clock_advance(&r->clock, MS(10));
     pthread_join(pair[0].thread, NULL);

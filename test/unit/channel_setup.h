@@ -134,6 +134,35 @@ static inline struct dibs__request *send_echo(struct rig *r, uint64_t serial, co
     return dibs__channel_send(r->channel, serial, echo_of(&echo, text), moved_clock_now(&r->clock), error);
 }
 
+/* The same for the test's own thread: it is sent. */
+static inline struct dibs__request *sent_echo(struct rig *r, uint64_t serial, const char *text)
+{
+    struct dibs__error error;
+    struct dibs__request *request = send_echo(r, serial, text, &error);
+
+    assert_non_null(request);
+    return request;
+}
+
+static inline bool submit_echo(struct rig *r, uint64_t serial, const char *text, dibs__reply_fn *done, void *arg)
+{
+    struct echo echo;
+
+    return dibs__channel_submit(r->channel, serial, echo_of(&echo, text), done, arg);
+}
+
+/* A text that the socket does not take, because the server ignores it for now; the server answers "long". */
+static inline const char *ignored_text(struct rig *r)
+{
+    enum { LARGE = 4 << 20 };
+    static char text[LARGE + 1];
+
+    memset(text, 'y', LARGE);
+    fake_redis_answer(r->fake, "ECHO yyyy", "$4\r\nlong\r\n");
+    fake_redis_ignore_peers(r->fake, true);
+    return text;
+}
+
 /* dibs__channel_wait, with its results as separate arguments. */
 static inline dibs_status wait_for(struct dibs__channel *channel, struct dibs__request *request, int64_t deadline,
                                    redisReply **reply, bool *unknown, struct dibs__error *error)
@@ -172,17 +201,35 @@ static inline bool look_for_reply(struct rig *r, struct dibs__request *request)
 }
 
 /* Waits for the reply to the request. True: it is that text. From any thread. */
-static inline bool wait_echo(struct rig *r, struct dibs__request *request, const char *text)
+static inline bool wait_echo_until(struct rig *r, struct dibs__request *request, const char *text, int64_t deadline)
 {
     struct dibs__error error;
     redisReply *reply;
     bool unknown;
 
-    if (wait_for(r->channel, request, after(r, COMMAND_MS), &reply, &unknown, &error) != DIBS_OK)
+    if (wait_for(r->channel, request, deadline, &reply, &unknown, &error) != DIBS_OK)
         return false;
     bool right = reply->type == REDIS_REPLY_STRING && strcmp(reply->str, text) == 0;
     freeReplyObject(reply);
     return right;
+}
+
+static inline bool wait_echo(struct rig *r, struct dibs__request *request, const char *text)
+{
+    return wait_echo_until(r, request, text, after(r, COMMAND_MS));
+}
+
+/* There is no reply, and whether the command was executed is not known. */
+static inline void expect_in_doubt(struct rig *r, struct dibs__request *request, int64_t deadline)
+{
+    struct dibs__error error = {DIBS_OK, ""};
+    redisReply *reply;
+    bool unknown = false;
+
+    assert_status(DIBS_UNAVAILABLE, wait_for(r->channel, request, deadline, &reply, &unknown, &error));
+    assert_null(reply);
+    assert_true(unknown);
+    assert_true(error.detail[0]);
 }
 
 static inline bool echoes(struct rig *r, uint64_t serial, const char *text)
@@ -225,6 +272,24 @@ static inline void begin(struct caller *c)
     assert_int_equal(pthread_create(&c->thread, NULL, run_caller, c), 0);
 }
 
+/* It reads, and its command has come; the test attends no channel meanwhile. */
+static inline void begin_reading(struct caller *c)
+{
+    char command[32];
+
+    begin(c);
+    snprintf(command, sizeof command, "ECHO %s", c->text);
+    fake_redis_await(c->r->fake, command, 1);
+    moved_clock_settle(&c->r->clock, 1);
+}
+
+static inline void expect_right(struct caller *c)
+{
+    pthread_join(c->thread, NULL);
+    assert_status(DIBS_OK, c->status);
+    assert_that(c->right, "%s got another's reply", c->text);
+}
+
 static inline void expect_unknown(struct caller *c, dibs_status status)
 {
     pthread_join(c->thread, NULL);
@@ -241,11 +306,18 @@ static inline void begin_two(struct rig *r, struct caller pair[2], int64_t first
     fake_redis_hold(r->fake, true);
     pair[0] = (struct caller){.r = r, .text = "first", .serial = serial, .deadline = after(r, first_ms)};
     pair[1] = (struct caller){.r = r, .text = "second", .serial = serial, .deadline = after(r, second_ms)};
-    begin(&pair[0]);
-    fake_redis_await(r->fake, "ECHO first", 1);
-    moved_clock_settle(&r->clock, 1);
+    begin_reading(&pair[0]);
     begin(&pair[1]);
     moved_clock_await_waiting(&r->clock, 1);
+}
+
+/* Until when the scheduler may sleep. */
+static inline int64_t deadline_of(struct rig *r, bool keep_open)
+{
+    int64_t deadline = DIBS__NEVER;
+
+    dibs__channel_interest(r->channel, keep_open, &deadline);
+    return deadline;
 }
 
 /* One round of the scheduler. Sleeps a little where there is nothing to do. */
@@ -253,22 +325,14 @@ static inline void attend(struct rig *r, bool keep_open)
 {
     int64_t deadline = DIBS__NEVER;
     struct pollfd fd = dibs__channel_interest(r->channel, keep_open, &deadline);
-    if (deadline > moved_clock_now(&r->clock))
-        poll(&fd, 1, 2);
-    else
-        poll(&fd, 1, 0);
+    poll(&fd, 1, deadline > moved_clock_now(&r->clock) ? 2 : 0);
     dibs__channel_attend(r->channel, keep_open, fd.fd >= 0 ? fd.revents : 0, moved_clock_now(&r->clock));
 }
 
 /* Goes on as the scheduler until the counter has that value. */
 static inline void attend_until(struct rig *r, bool keep_open, const atomic_uint *counter, unsigned value)
 {
-    int64_t limit = now_ms() + LIMIT_MS;
-
-    while (atomic_load(counter) < value) {
-        attend(r, keep_open);
-        assert_that(now_ms() < limit, "%u of %u", atomic_load(counter), value);
-    }
+    REPEAT_UNTIL(atomic_load(counter) >= value, attend(r, keep_open));
 }
 
 static inline void attend_until_broken(struct rig *r)
@@ -320,13 +384,11 @@ static inline void on_submitted(void *arg, const redisReply *reply, const struct
 
 static inline void submit_all(struct rig *r, uint64_t serial, struct submits *all, struct submitted list[SUBMITS])
 {
-    struct echo echo;
-
     *all = (struct submits){.r = r};
     for (unsigned i = 0; i < SUBMITS; i++) {
         list[i] = (struct submitted){.all = all, .number = i};
         snprintf(list[i].text, sizeof list[i].text, "s%u", i);
-        assert_true(dibs__channel_submit(r->channel, serial, echo_of(&echo, list[i].text), on_submitted, &list[i]));
+        assert_true(submit_echo(r, serial, list[i].text, on_submitted, &list[i]));
     }
 }
 

@@ -74,11 +74,8 @@ static void begin_held(struct rig *r, struct caller pair[2], int64_t second_ms)
 static void expect_both(struct rig *r, struct caller pair[2])
 {
     atomic_store(&may_go, true);
-    for (int i = 0; i < 2; i++) {
-        pthread_join(pair[i].thread, NULL);
-        assert_status(DIBS_OK, pair[i].status);
-        assert_true(pair[i].right);
-    }
+    for (int i = 0; i < 2; i++)
+        expect_right(&pair[i]);
     assert_true(stands(r));
     atomic_store(&holds, false);
 }
@@ -92,6 +89,15 @@ static void second_waits_for_the_first(struct rig *r, int64_t second_ms)
         moved_clock_advance(&r->clock, MS(6));
     }
     moved_clock_await_waiting(&r->clock, 1);
+}
+
+static void expect_scheduler_to_wait(struct rig *r)
+{
+    dibs__channel_attend(r->channel, true, 0, moved_clock_now(&r->clock));
+    assert_true(stands(r));
+    int64_t deadline = deadline_of(r, true);
+    assert_true(deadline > moved_clock_now(&r->clock));
+    assert_true(deadline <= after(r, 100));
 }
 
 TEST_ON(a_reply_being_processed_is_waited_for, struct rig *r)
@@ -119,12 +125,7 @@ TEST_ON(the_scheduler_waits_for_a_reply_being_processed, struct rig *r)
 
     begin_held(r, pair, 10 * COMMAND_MS);
     second_waits_for_the_first(r, COMMAND_MS);
-    dibs__channel_attend(r->channel, true, 0, moved_clock_now(&r->clock));
-    assert_true(stands(r));
-    int64_t deadline = DIBS__NEVER;
-    dibs__channel_interest(r->channel, true, &deadline);
-    assert_true(deadline > moved_clock_now(&r->clock));
-    assert_true(deadline <= after(r, 100));
+    expect_scheduler_to_wait(r);
     expect_both(r, pair);
 }
 
@@ -167,16 +168,10 @@ TEST_ON(the_scheduler_pauses_while_a_reader_has_lost_the_processor, struct rig *
     begin(&c);
     await_that(atomic_load(&has_begun));
     moved_clock_advance(&r->clock, MS(COMMAND_MS));
-    dibs__channel_attend(r->channel, true, 0, moved_clock_now(&r->clock));
-    assert_true(stands(r));
-    int64_t deadline = DIBS__NEVER;
-    dibs__channel_interest(r->channel, true, &deadline);
-    assert_true(deadline > moved_clock_now(&r->clock));
-    assert_true(deadline <= after(r, 100));
+    expect_scheduler_to_wait(r);
     atomic_store(&may_go, true);
-    pthread_join(c.thread, NULL);
-    assert_status(DIBS_OK, c.status);
-    assert_true(c.right && stands(r));
+    expect_right(&c);
+    assert_true(stands(r));
     atomic_store(&holds, false);
     dibs__channel_free(r->channel);
     r->channel = NULL;

@@ -3,22 +3,10 @@
 
 /* ------------------------------------------------------------------- helpers */
 
-static void expect_right(struct caller *c)
-{
-    pthread_join(c->thread, NULL);
-    assert_status(DIBS_OK, c->status);
-    assert_that(c->right, "%s got another's reply", c->text);
-}
-
 /* Goes on as the scheduler until nothing is in flight. */
 static void attend_until_idle(struct rig *r)
 {
-    int64_t limit = now_ms() + LIMIT_MS;
-
-    while (dibs__channel_load(r->channel) > 0) {
-        attend(r, false);
-        assert_that(now_ms() < limit, "%u in flight", dibs__channel_load(r->channel));
-    }
+    REPEAT_UNTIL(dibs__channel_load(r->channel) == 0, attend(r, false));
 }
 
 /* ---------------------------------------------------------- replies in order */
@@ -71,18 +59,11 @@ TEST_ON(a_thread_that_does_not_read_may_leave_early, struct rig *r)
 TEST_ON(a_late_reply_is_not_given_to_the_next, struct rig *r)
 {
     uint64_t serial = open_now(r);
-    struct dibs__error error;
-    redisReply *reply;
-    bool unknown = false;
 
     fake_redis_hold(r->fake, true);
-    struct dibs__request *request = send_echo(r, serial, "late", &error);
-    assert_non_null(request);
+    struct dibs__request *request = sent_echo(r, serial, "late");
     fake_redis_await(r->fake, "ECHO late", 1);
-    assert_status(DIBS_UNAVAILABLE,
-                  wait_for(r->channel, request, moved_clock_now(&r->clock), &reply, &unknown, &error));
-    assert_true(unknown);
-    assert_null(reply);
+    expect_in_doubt(r, request, moved_clock_now(&r->clock));
     assert_true(r->unattended > 0);
     assert_int_equal(dibs__channel_load(r->channel), 1);
     fake_redis_hold(r->fake, false);
@@ -94,15 +75,9 @@ TEST_ON(a_late_reply_is_not_given_to_the_next, struct rig *r)
 TEST_ON(the_scheduler_reads_what_nobody_waits_for, struct rig *r)
 {
     uint64_t serial = open_now(r);
-    struct dibs__error error;
-    redisReply *reply;
-    bool unknown;
 
     fake_redis_hold(r->fake, true); /* otherwise the reply might be there at the caller's last look */
-    struct dibs__request *request = send_echo(r, serial, "left", &error);
-    assert_non_null(request);
-    assert_status(DIBS_UNAVAILABLE,
-                  wait_for(r->channel, request, moved_clock_now(&r->clock), &reply, &unknown, &error));
+    expect_in_doubt(r, sent_echo(r, serial, "left"), moved_clock_now(&r->clock));
     fake_redis_hold(r->fake, false);
     attend_until_idle(r);
     assert_true(stands(r));
@@ -142,11 +117,10 @@ TEST_ON(submitted_commands_fail_once_and_in_order_when_the_link_breaks, struct r
 TEST_ON(the_end_of_the_channel_fails_what_is_in_flight, struct rig *r)
 {
     uint64_t serial = open_now(r);
-    struct echo echo;
     atomic_uint broken = 0;
 
     fake_redis_hold(r->fake, true);
-    assert_true(dibs__channel_submit(r->channel, serial, echo_of(&echo, "one"), count_broken, &broken));
+    assert_true(submit_echo(r, serial, "one", count_broken, &broken));
     dibs__channel_free(r->channel);
     r->channel = NULL;
     assert_int_equal(broken, 1);
@@ -156,15 +130,18 @@ TEST_ON(the_end_of_the_channel_fails_what_is_in_flight, struct rig *r)
 
 static const struct dibs__command ping = {.words = (const char *[]){"PING", NULL}};
 
-static struct dibs__request *send_behind_ping(struct rig *r, uint64_t serial, const char *text,
-                                              struct dibs__error *error)
+static struct dibs__request *sent_behind_ping(struct rig *r, uint64_t serial, const char *text)
 {
+    struct dibs__error error;
     struct echo echo;
 
     echo_of(&echo, text);
     echo.command.before = &ping;
     echo.command.before_count = 1;
-    return dibs__channel_send(r->channel, serial, &echo.command, moved_clock_now(&r->clock), error);
+    struct dibs__request *request =
+        dibs__channel_send(r->channel, serial, &echo.command, moved_clock_now(&r->clock), &error);
+    assert_non_null(request);
+    return request;
 }
 
 /* The reply to the PING is dropped, whatever it says. */
@@ -172,13 +149,10 @@ TEST_ON(a_command_goes_right_behind_a_ping, struct rig *r)
 {
     static const char *const answers[] = {"+PONG\r\n", "-NOPERM no right to PING\r\n"};
     uint64_t serial = open_now(r);
-    struct dibs__error error;
 
     for (unsigned i = 0; i < 2; i++) {
         fake_redis_answer(r->fake, "PING", answers[i]);
-        struct dibs__request *first = send_behind_ping(r, serial, "first", &error);
-        struct dibs__request *then = send_echo(r, serial, "then", &error);
-        assert_true(first && then);
+        struct dibs__request *first = sent_behind_ping(r, serial, "first"), *then = sent_echo(r, serial, "then");
         assert_true(wait_echo(r, first, "first"));
         assert_true(wait_echo(r, then, "then"));
         assert_int_equal(fake_redis_count(r->fake, "PING"), i + 1);
@@ -191,19 +165,13 @@ TEST_ON(a_command_goes_right_behind_a_ping, struct rig *r)
 TEST_ON(a_command_whose_ping_alone_is_answered_is_in_doubt, struct rig *r)
 {
     uint64_t serial = open_now(r);
-    struct dibs__error error;
-    redisReply *reply;
-    bool unknown;
 
     fake_redis_answer(r->fake, "PING", "+PONG\r\n");
     fake_redis_answer(r->fake, "ECHO", "");
-    struct dibs__request *request = send_behind_ping(r, serial, "first", &error);
-    assert_non_null(request);
+    struct dibs__request *request = sent_behind_ping(r, serial, "first");
     fake_redis_await(r->fake, "ECHO", 1);
     fake_redis_cut(r->fake);
-    assert_status(DIBS_UNAVAILABLE, wait_for(r->channel, request, after(r, COMMAND_MS), &reply, &unknown, &error));
-    assert_null(reply);
-    assert_true(unknown);
+    expect_in_doubt(r, request, after(r, COMMAND_MS));
 }
 
 TEST_ON(the_clock_of_another_connection_is_not_taken, struct rig *r)

@@ -122,19 +122,13 @@ TEST_ON(the_first_reply_ends_the_wait_whichever_server_sends_it, struct rigs *al
 
 TEST_ON(the_end_of_a_connection_ends_the_wait, struct rigs *all)
 {
-    struct dibs__error why = {DIBS_OK, ""};
-    redisReply *reply;
-    bool unknown;
-
     send_held(all, 0, "silent");
     send_held(all, 1, "lost");
     pthread_t thread = begin_waiting(all);
     fake_redis_cut(all->rigs[1].fake);
     assert_int_equal(join(thread), 1u << 1);
     end_all(all);
-    assert_status(DIBS_UNAVAILABLE, wait_for(all->rigs[1].channel, all->requests[1], after(&all->rigs[1], COMMAND_MS),
-                                             &reply, &unknown, &why));
-    assert_true(unknown);
+    expect_in_doubt(&all->rigs[1], all->requests[1], after(&all->rigs[1], COMMAND_MS));
     fake_redis_hold(all->rigs[0].fake, false);
     assert_true(wait_echo(&all->rigs[0], all->requests[0], "silent"));
 }
@@ -151,25 +145,30 @@ TEST_ON(the_command_timeout_ends_the_wait, struct rigs *all)
     assert_true(wait_echo(&all->rigs[0], all->requests[0], "late")); /* it came before anybody looked */
 }
 
+/* The same, but at the second server another thread reads. */
+static pthread_t begin_waiting_beside(struct rigs *all, struct caller *reader, int64_t reads_ms)
+{
+    struct rig *r = &all->rigs[1];
+
+    *reader = (struct caller){.r = r, .text = "reader", .serial = open_now(r), .deadline = after(r, reads_ms)};
+    send_held(all, 0, "silent");
+    fake_redis_hold(r->fake, true);
+    begin_reading(reader);
+    send_held(all, 1, "here");
+    return begin_waiting(all);
+}
+
 TEST_ON(a_reply_that_another_thread_reads_ends_the_wait, struct rigs *all)
 {
     struct rig *r = &all->rigs[1];
-    uint64_t serial = open_now(r);
-    struct caller reader = {.r = r, .text = "reader", .serial = serial, .deadline = after(r, COMMAND_MS)};
+    struct caller reader;
 
-    send_held(all, 0, "silent");
-    fake_redis_hold(r->fake, true);
-    begin(&reader);
-    fake_redis_await(r->fake, "ECHO reader", 1);
-    moved_clock_settle(&r->clock, 1);
-    send_held(all, 1, "here");
-    pthread_t thread = begin_waiting(all);
+    pthread_t thread = begin_waiting_beside(all, &reader, COMMAND_MS);
     fake_redis_hold(r->fake, false);
     assert_int_equal(join(thread), 1u << 1);
     end_all(all);
     assert_true(wait_echo(r, all->requests[1], "here"));
-    pthread_join(reader.thread, NULL);
-    assert_true(reader.right);
+    expect_right(&reader);
     fake_redis_hold(all->rigs[0].fake, false);
     assert_true(wait_echo(&all->rigs[0], all->requests[0], "silent"));
 }
@@ -189,8 +188,7 @@ TEST_ON(the_reading_goes_to_another_thread_when_a_wait_ends, struct rigs *all)
     end_all(all);
     assert_int_equal(all->waits[0].fd.fd, -1);
     fake_redis_hold(r->fake, false);
-    pthread_join(other.thread, NULL);
-    assert_true(other.right);
+    expect_right(&other);
     assert_true(wait_echo(r, all->requests[0], "left"));
 }
 
@@ -211,18 +209,15 @@ TEST_ON(the_scheduler_reads_for_a_thread_with_many_newer_requests_beside_it, str
         begin(&other);
         fake_redis_await(r->fake, "ECHO other", (unsigned)i + 1);
         moved_clock_await_waiting(&r->clock, 1);
-        for (unsigned k = 0; k < counts[i]; k++) {
-            struct echo echo;
-            assert_true(dibs__channel_submit(r->channel, other.serial, echo_of(&echo, "nobody's"), NULL, NULL));
-        }
+        for (unsigned k = 0; k < counts[i]; k++)
+            assert_true(submit_echo(r, other.serial, "nobody's", NULL, NULL));
         unsigned before = atomic_load(&r->unattended);
         end_all(all);
         assert_int_equal(atomic_load(&r->unattended), before + many);
         fake_redis_hold(r->fake, false);
         for (int64_t end = now_ms() + LIMIT_MS; many && dibs__channel_load(r->channel) > 0 && now_ms() < end;)
             attend(r, false);
-        pthread_join(other.thread, NULL);
-        assert_true(other.right);
+        expect_right(&other);
         assert_true(wait_echo(r, all->requests[0], "left"));
         while (dibs__channel_load(r->channel) > 0)
             attend(r, false);
@@ -233,16 +228,9 @@ TEST_ON(the_scheduler_reads_for_a_thread_with_many_newer_requests_beside_it, str
 TEST_ON(the_next_to_read_is_woken_wherever_it_waits, struct rigs *all)
 {
     struct rig *r = &all->rigs[1];
-    uint64_t serial = open_now(r);
-    struct caller reader = {.r = r, .text = "reader", .serial = serial, .deadline = after(r, 10)};
+    struct caller reader;
 
-    send_held(all, 0, "silent");
-    fake_redis_hold(r->fake, true);
-    begin(&reader);
-    fake_redis_await(r->fake, "ECHO reader", 1);
-    moved_clock_settle(&r->clock, 1);
-    send_held(all, 1, "here");
-    pthread_t thread = begin_waiting(all);
+    pthread_t thread = begin_waiting_beside(all, &reader, 10);
     moved_clock_advance(&r->clock, MS(10)); /* the reader gives up */
     expect_unknown(&reader, DIBS_UNAVAILABLE);
     fake_redis_hold(r->fake, false);
@@ -328,11 +316,10 @@ TEST_ON(what_is_watched_is_read_when_a_thread_reads_no_more, struct rigs *all)
 {
     struct rig *r = &all->rigs[0];
     struct dibs__wait wait;
-    struct dibs__error error;
     struct telling telling;
 
     watch_held(all, &telling);
-    struct dibs__request *reading = send_echo(r, open_now(r), "reading", &error);
+    struct dibs__request *reading = sent_echo(r, open_now(r), "reading");
     dibs__wait_init(&wait, &all->wait_event);
     assert_int_equal(dibs__channel_progress(r->channel, reading, &wait), DIBS__REPLY_AWAITED);
     assert_true(wait.fd.fd >= 0);

@@ -93,9 +93,7 @@ static void turn(void)
 }
 
 /* Goes on until it is so; the time stands still. */
-#define TURN_UNTIL(condition)                                                                                          \
-    for (int64_t limit = now_ms() + LIMIT_MS; !(condition); turn())                                                    \
-    assert_that(now_ms() < limit, "never: %s", #condition)
+#define TURN_UNTIL(condition) TEST_REPEAT(condition, #condition, turn())
 
 /* To see that something does not happen. */
 static void turn_a_while(void)

@@ -3,9 +3,8 @@
 
 /* ------------------------------------------------------------------- driving */
 
-TEST(a_link_goes_on_after_a_deadline)
+TEST_ON(a_link_goes_on_after_a_deadline, struct rig *r)
 {
-    struct rig *r = *state;
     int64_t until = dibs__after_ms(dibs__now(&dibs__system_clock), LIMIT_MS);
 
     fake_redis_hold(r->fake, true);

@@ -113,13 +113,12 @@ static void end_silent(struct silent *silent)
 }
 
 /* Each address has its share of the time left until the caller's deadline. */
-TEST(a_silent_address_has_its_share_of_the_time)
+TEST_ON(a_silent_address_has_its_share_of_the_time, struct rig *r)
 {
     static const struct {
         int64_t now_ms;
         size_t address;
     } steps[] = {{0, 0}, {2999, 0}, {3000, 1}, {3000, 1}, {5999, 1}, {6000, 2}};
-    struct rig *r = *state;
     struct silent silent[2];
     int64_t start = dibs__now(&dibs__system_clock), until = dibs__after_ms(start, 9000), deadline;
 

@@ -97,9 +97,7 @@ static unsigned listed(struct rig *r)
     return count;
 }
 
-#define AWAIT(condition)                                                                                               \
-    for (int64_t limit = now_ms() + LIMIT_MS; !(condition); pause_ms(1))                                               \
-    assert_that(now_ms() < limit, "never: %s", #condition)
+#define AWAIT(condition) TEST_REPEAT(condition, #condition, pause_ms(1))
 
 static void begin_rounds(struct rig *r, unsigned number, int64_t until, unsigned rounds)
 {

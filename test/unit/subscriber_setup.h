@@ -160,9 +160,7 @@ static inline void attend(struct rig *r)
 }
 
 /* Goes on as the scheduler until it is so. */
-#define ATTEND_UNTIL(r, condition)                                                                                     \
-    for (int64_t limit = now_ms() + LIMIT_MS; !(condition); attend(r))                                                 \
-    assert_that(now_ms() < limit, "never: %s", #condition)
+#define ATTEND_UNTIL(r, condition) TEST_REPEAT(condition, #condition, attend(r))
 
 /* Goes on as the scheduler until there is nothing left to do. */
 static inline void attend_all(struct rig *r)

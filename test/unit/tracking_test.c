@@ -148,9 +148,7 @@ static void attend(struct scene *s)
 }
 
 /* Goes on as the scheduler until it is so. */
-#define ATTEND_UNTIL(s, condition)                                                                                     \
-    for (int64_t limit = now_ms() + LIMIT_MS; !(condition); attend(s))                                                 \
-    assert_that(now_ms() < limit, "never: %s", #condition)
+#define ATTEND_UNTIL(s, condition) TEST_REPEAT(condition, #condition, attend(s))
 
 /* Attends for a while, to see that something does not happen. */
 static void attend_a_while(struct scene *s)
@@ -263,9 +261,8 @@ TEST_ON(nothing_is_tracked_before_it_is_wanted, struct scene *s)
     assert_int_equal(s->turned_on, 0);
 }
 
-TEST(a_probe_is_written_and_must_be_told_of)
+TEST_ON(a_probe_is_written_and_must_be_told_of, struct scene *s)
 {
-    struct scene *s = *state;
     char begin[64], end[80];
 
     probing(s);
@@ -309,10 +306,8 @@ TEST_ON(a_probe_may_be_told_of_before_it_is_answered, struct scene *s)
 }
 
 /* Messages of another key, or of all keys. */
-TEST(a_message_of_another_key_does_not_confirm_the_probe)
+TEST_ON(a_message_of_another_key_does_not_confirm_the_probe, struct scene *s)
 {
-    struct scene *s = *state;
-
     probing(s);
     fake_redis_publish(s->fake, CHANGE("*1\r\n$6\r\nlock:a\r\n") CHANGE("*-1\r\n")
                                     CHANGE("*1\r\n$18\r\ndibs:probe:{lock:a\r\n"));
@@ -339,9 +334,8 @@ TEST_ON(a_probe_that_was_flushed_is_written_again, struct scene *s)
 }
 
 /* A proxy may swallow the messages. */
-TEST(without_a_message_in_time_tracking_is_not_relied_on)
+TEST_ON(without_a_message_in_time_tracking_is_not_relied_on, struct scene *s)
 {
-    struct scene *s = *state;
     struct pollfd fds[FDS_MOST];
     int64_t until;
 
@@ -546,10 +540,8 @@ TEST_ON(a_lease_that_may_be_kept_is_heard_though_changes_are_told_already, struc
     assert_true(atomic_load(&s->store->subscriber->channel->unheard));
 }
 
-TEST(a_refusal_that_may_pass_is_tried_again_later)
+TEST_ON(a_refusal_that_may_pass_is_tried_again_later, struct scene *s)
 {
-    struct scene *s = *state;
-
     fake_redis_answer(s->fake, "SET " PROBE, "-OOM no room\r\n");
     look(s, 1);
     ATTEND_UNTIL(s, s->store->tracking.state == DIBS__TRACKING_REFUSED && s->store->tracking.unanswered == 0);
@@ -569,10 +561,9 @@ static void *on_redirected(void *context, bool ask, unsigned slot, const char *h
 }
 
 /* Of a node of a cluster: another name, which is there, gives the next probe its key. */
-TEST(a_probe_whose_slot_has_moved_is_given_up_for_another)
+TEST_ON(a_probe_whose_slot_has_moved_is_given_up_for_another, struct scene *s)
 {
     static const struct dibs__node_hooks hooks = {.redirected = on_redirected};
-    struct scene *s = *state;
 
     s->store->config.node = &hooks;
     fake_redis_answer(s->fake, "EXISTS " PROBE, "-MOVED 1 127.0.0.1:7000\r\n");
