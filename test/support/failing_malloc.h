@@ -74,4 +74,21 @@ void free(void *memory)
 #define CAN_FAIL 0
 #endif
 
+/* This thread's nth allocation from now on fails, and no other. */
+static inline void fail_here(long nth)
+{
+    fails_here = true;
+    atomic_store(&fail_at, nth);
+}
+
+/* True: the allocation that was to fail has failed. */
+static inline bool fail_no_more(void)
+{
+    bool failed = atomic_load(&fail_at) <= 0;
+
+    atomic_store(&fail_at, 0);
+    fails_here = false;
+    return failed;
+}
+
 #endif

@@ -327,10 +327,9 @@ TEST(without_memory_the_map_stays_as_it_was)
         assert_true(fails < 100);
         assert_false(atomic_load(&scene.cluster->mapped));
         assert_int_equal(owner(0), DIBS__NO_NODE);
-        fails_here = true;
-        atomic_store(&fail_at, fails);
+        fail_here(fails);
         status = scene.base->ops->connect(scene.base, true, &error);
-        fails_here = false;
+        fail_no_more();
         assert_true(status == DIBS_OK || error.status == status);
     }
     assert_true(owner(0) == 0 && owner(HALF) == 1);

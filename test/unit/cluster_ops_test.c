@@ -237,13 +237,12 @@ TEST(a_slot_without_a_node_is_told_of)
 #if CAN_FAIL
 TEST(an_operation_without_memory_uses_no_node)
 {
-    fails_here = true;
-    atomic_store(&fail_at, 1);
+    fail_here(1);
     assert_status(DIBS_NO_MEMORY, carry_out(query("x")));
     atomic_store(&fail_at, 1);
     struct dibs__op op = query("x");
     scene.base->ops->begin(scene.base, &op);
-    fails_here = false;
+    fail_no_more();
     assert_null(op.redirect);
     assert_status(DIBS_OK, finish(&op));
 }

@@ -167,8 +167,7 @@ TEST(a_look_tells_the_results_in_the_batch_itself)
 #if CAN_FAIL
 TEST(without_memory_leases_land_unanswered)
 {
-    fails_here = true;
-    atomic_store(&fail_at, 1);
+    fail_here(1);
     renew(names, 3, false);
     assert_true(dones == 1 && error.status == DIBS_NO_MEMORY);
     batch.count = 2;
@@ -185,7 +184,7 @@ TEST(without_memory_leases_land_unanswered)
     atomic_store(&fail_at, 1); /* the part that goes on */
     answers(1, DIBS__RENEWED, DIBS_OK);
     assert_true(dones == 1 && landed[1] == DIBS__UNANSWERED);
-    fails_here = false;
+    fail_no_more();
 }
 #endif
 

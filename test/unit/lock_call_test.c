@@ -135,10 +135,9 @@ TEST_ON(a_call_without_memory_says_so, struct scene *scene)
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
         struct dibs__error error = {DIBS_OK, ""};
         ops[i].deadline = seat_deadline();
-        fails_here = true;
-        atomic_store(&fail_at, 1);
+        fail_here(1);
         dibs_status status = store->ops->finish(store, &ops[i], &error);
-        fails_here = false;
+        fail_no_more();
         assert_status(DIBS_NO_MEMORY, status);
         assert_int_equal(error.status, DIBS_NO_MEMORY);
     }

@@ -44,11 +44,9 @@ TEST(a_release_without_memory_grants_to_the_first_in_the_queue)
 
     assert_status(DIBS_OK, acquire(&user, "a", "one", 1000, &answer));
     assert_status(DIBS_BUSY, store_ask(user.store, &first, DIBS__NEVER, &answer, &error));
-    fails_here = true;
-    atomic_store(&fail_at, 1);
+    fail_here(1);
     dibs_status status = release(&user, "a", "one");
-    atomic_store(&fail_at, 0);
-    fails_here = false;
+    fail_no_more();
     assert_status(DIBS_OK, status);
     assert_int_equal(user.told_count, 1);
     assert_string_equal(query(&user, "a").token, "first");
@@ -64,10 +62,9 @@ TEST(a_release_leaves_the_error_alone_if_the_ask_behind_it_has_no_memory)
 
     assert_status(DIBS_OK, acquire(&user, "a", "one", 1000, &answer));
     struct dibs__op op = {.kind = DIBS__OP_RELEASE, .name = "a", .release = {.token = "one", .next = {&next, &answer}}};
-    fails_here = true;
-    atomic_store(&fail_at, 1);
+    fail_here(1);
     dibs_status status = user.store->ops->finish(user.store, &op, &error);
-    fails_here = false;
+    fail_no_more();
     assert_status(DIBS_OK, status);
     assert_status(DIBS_NO_MEMORY, op.release.next_status);
     assert_string_equal(error.detail, "as it was");

@@ -242,12 +242,11 @@ TEST(an_ask_without_memory_leaves_nothing)
     for (long fails = 1; fails <= 2; fails++) { /* the claim, its place in the table */
         begin(7, 7, 7);
         struct dibs__op op = dibs__op_ask(&attempt, &answer, the_time + MS(1000));
-        fails_here = true;
-        atomic_store(&fail_at, fails);
+        fail_here(fails);
         dibs__quorum_ask_begin(&setting.q.store, &op);
         atomic_store(&fail_at, fails);
         assert_status(DIBS_NO_MEMORY, dibs__quorum_ask_finish(&setting.q.store, &op, &error));
-        fails_here = false;
+        fail_no_more();
         assert_int_equal(voters[0].asked[DIBS__OP_ASK], 0);
         assert_status(DIBS_OK, ask());
     }

@@ -38,10 +38,9 @@ static dibs_status release_without_memory(struct dibs__store *store)
         .kind = DIBS__OP_RELEASE, .name = "a", .deadline = seat_deadline(), .release = {.token = "t"}};
     struct dibs__error error;
 
-    fails_here = true;
-    atomic_store(&fail_at, 1);
+    fail_here(1);
     dibs_status status = store->ops->finish(store, &op, &error);
-    fails_here = false;
+    fail_no_more();
     return status;
 }
 

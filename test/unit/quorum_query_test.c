@@ -249,14 +249,13 @@ TEST(a_query_without_memory_fails)
     struct dibs__op op = {.kind = DIBS__OP_QUERY, .name = "x", .query = {.owner = &owner, .sharers = &named}};
 
     share_at_two();
-    fails_here = true;
-    atomic_store(&fail_at, 1);
+    fail_here(1);
     assert_status(DIBS_NO_MEMORY, dibs__quorum_query_finish(&setting.q.store, &op, &error));
     assert_false(owner.held);
     atomic_store(&fail_at, 2);
     assert_status(DIBS_NO_MEMORY, look_at_sharers(4, false));
     assert_int_equal(named.count, 0);
-    fails_here = false;
+    fail_no_more();
 }
 #endif
 

@@ -404,10 +404,9 @@ TEST(a_release_without_memory_is_a_retraction)
                                    .name = "x",
                                    .deadline = the_time + MS(1000),
                                    .release = {.token = "dibs:token", .lease_ms = LEASE_MS, .fence = 7}};
-            fails_here = true;
-            atomic_store(&fail_at, fails);
+            fail_here(fails);
             assert_status(DIBS_NO_MEMORY, finish_release());
-            fails_here = false;
+            fail_no_more();
             for (size_t i = 0; i < MEMBERS; i++)
                 assert_int_equal(voters[i].retracted, 1);
             assert_true(atomic_load(&living) <= before + known);

@@ -611,10 +611,9 @@ TEST(a_renewal_goes_on_beside_a_look)
 TEST(without_memory_a_renewal_is_unanswered)
 {
     for (long fails = 1; fails <= 4; fails++) {
-        fails_here = true;
-        atomic_store(&fail_at, fails);
+        fail_here(fails);
         begin_renewal();
-        fails_here = false;
+        fail_no_more();
         if (fails == 1) {
             assert_true(dones == 1 && item->result == DIBS__UNANSWERED && item->status == DIBS_OK);
             assert_status(DIBS_NO_MEMORY, done_error.status);

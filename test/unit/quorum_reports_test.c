@@ -461,11 +461,9 @@ TEST_WITH(an_opening_without_memory_leaves_nothing, NULL, NULL, void *none)
     bool failed = true;
 
     while (failed) {
-        fails_here = true;
-        atomic_store(&fail_at, ++fails);
+        fail_here(++fails);
         dibs_status status = open_at(urls, MEMBERS, NULL);
-        fails_here = false;
-        failed = atomic_load(&fail_at) == 0;
+        failed = fail_no_more();
         assert_status(failed ? DIBS_NO_MEMORY : DIBS_OK, status);
         if (failed)
             assert_status(DIBS_NO_MEMORY, error.status);

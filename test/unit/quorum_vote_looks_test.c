@@ -436,13 +436,12 @@ TEST(two_names_of_one_master_begin_no_new_quorum)
 #if CAN_FAIL
 TEST(without_memory_nobody_is_looked_at)
 {
-    fails_here = true;
-    atomic_store(&fail_at, 1);
+    fail_here(1);
     assert_status(DIBS_NO_MEMORY, announce(5000, 0));
     atomic_store(&fail_at, 1);
     the_time = setting.q.voting.next;
     dibs__vote_attend(&setting.q, the_time);
-    fails_here = false;
+    fail_no_more();
     assert_null(setting.q.voting.look);
     assert_true(dibs__vote_deadline(&setting.q) == the_time + MS(AGAIN_MS));
     assert_int_equal(voters[0].vote_count, 0);

@@ -61,11 +61,9 @@ TEST(sentinels_without_memory_are_none)
 
     for (long fails = 1; failed; fails++) {
         long before = atomic_load(&living);
-        fails_here = true;
-        atomic_store(&fail_at, fails);
+        fail_here(fails);
         struct dibs__sentinel *another = dibs__sentinel_new(&master, NULL, NULL, on_wake, NULL);
-        fails_here = false;
-        failed = atomic_load(&fail_at) == 0;
+        failed = fail_no_more();
         assert_true(failed == (another == NULL));
         dibs__sentinel_free(another);
         assert_int_equal(atomic_load(&living), before);
@@ -81,10 +79,9 @@ TEST(a_sentinel_that_is_not_asked_for_lack_of_memory_is_told_of)
     assert_int_equal(atomic_load(&master.known), DIBS__KNOWN);
     dibs__buffer_free(&sentinel->hosts.hosts[0]->link->out); /* so that the questions need memory */
     now += MS(6000);
-    fails_here = true;
-    atomic_store(&fail_at, 1);
+    fail_here(1);
     dibs__sentinel_attend(sentinel, now);
-    fails_here = false;
+    fail_no_more();
     assert_int_equal(atomic_load(&sentinel->failures), 1);
     assert_int_equal(atomic_load(&master.known), DIBS__FIND_FAILED);
     assert_status(DIBS_NO_MEMORY, master.find_error.status);

@@ -215,11 +215,17 @@ static void probing(struct scene *s)
     ATTEND_UNTIL(s, s->store->tracking.state == DIBS__TRACKING_PROBING && s->store->tracking.unanswered == 0);
 }
 
+/* The server tells of the probe: tracking is on, for that time. */
+static void tell_of_probe(struct scene *s, unsigned time)
+{
+    fake_redis_publish(s->fake, PROBE_TOLD);
+    ATTEND_UNTIL(s, s->turned_on == time);
+}
+
 static void turn_on(struct scene *s)
 {
     probing(s);
-    fake_redis_publish(s->fake, PROBE_TOLD);
-    ATTEND_UNTIL(s, s->turned_on == 1);
+    tell_of_probe(s, 1);
 }
 
 static void expect_refused(struct scene *s)
@@ -278,8 +284,7 @@ TEST_ON(a_probe_is_written_and_must_be_told_of, struct scene *s)
     assert_int_equal(fake_redis_place(s->fake, "SET " PROBE " 1 PX 100", 1), first + 2);
     assert_int_equal(fake_redis_place(s->fake, end, 1), first + 3);
     assert_int_equal(asked(s, begin), 2);
-    fake_redis_publish(s->fake, PROBE_TOLD);
-    ATTEND_UNTIL(s, s->turned_on == 1);
+    tell_of_probe(s, 1);
     assert_int_equal(s->turned_off, 0);
     assert_int_equal(s->change_count, 0); /* the probe is no lock */
     assert_int_equal(atomic_load(&s->counters.invalidations), 0);
@@ -324,8 +329,7 @@ TEST_ON(a_probe_that_was_flushed_is_written_again, struct scene *s)
     fake_redis_publish(s->fake, CHANGE("*-1\r\n"));
     ATTEND_UNTIL(s, asked(s, "SET " PROBE) == 2 && s->store->tracking.unanswered == 0);
     assert_int_equal(s->turned_on, 0);
-    fake_redis_publish(s->fake, PROBE_TOLD);
-    ATTEND_UNTIL(s, s->turned_on == 1);
+    tell_of_probe(s, 1);
     fake_redis_publish(s->fake, CHANGE("*-1\r\n"));
     ATTEND_UNTIL(s, s->change_count == 2);
     attend_a_while(s);
@@ -497,8 +501,7 @@ TEST_ON(a_new_connection_is_probed_again, struct scene *s)
     await_second_probe(s);
     attend_a_while(s);
     assert_int_equal(s->turned_on, 1); /* the message of the first probe counts for nothing */
-    fake_redis_publish(s->fake, PROBE_TOLD);
-    ATTEND_UNTIL(s, s->turned_on == 2);
+    tell_of_probe(s, 2);
     assert_true(s->base->ops->tell_when_free(s->base, "a", on) > on);
 }
 
@@ -510,8 +513,7 @@ TEST_ON(a_refused_probe_concerns_its_connection_alone, struct scene *s)
     fake_redis_answer(s->fake, "CLIENT TRACKING", "+OK\r\n");
     fake_redis_cut(s->fake);
     await_second_probe(s);
-    fake_redis_publish(s->fake, PROBE_TOLD);
-    ATTEND_UNTIL(s, s->turned_on == 1);
+    tell_of_probe(s, 1);
     assert_int_equal(s->turned_off, 0);
 }
 
@@ -523,8 +525,7 @@ TEST_ON(a_lease_that_may_be_kept_is_heard_by_the_scheduler, struct scene *s)
     assert_true(atomic_load(&s->store->subscriber->channel->unheard));
     ATTEND_UNTIL(s, asked(s, "SET " PROBE) == 1);
     assert_false(s->base->ops->can_keep(s->base, "a"));
-    fake_redis_publish(s->fake, PROBE_TOLD);
-    ATTEND_UNTIL(s, s->turned_on == 1);
+    tell_of_probe(s, 1);
     assert_true(s->base->ops->can_keep(s->base, "a"));
 }
 
@@ -533,8 +534,7 @@ TEST_ON(a_lease_that_may_be_kept_is_heard_though_changes_are_told_already, struc
 {
     assert_true(s->base->ops->tell_when_free(s->base, "a", 0) == 0);
     ATTEND_UNTIL(s, asked(s, "SET " PROBE) == 1);
-    fake_redis_publish(s->fake, PROBE_TOLD);
-    ATTEND_UNTIL(s, s->turned_on == 1);
+    tell_of_probe(s, 1);
     assert_false(atomic_load(&s->store->subscriber->channel->unheard));
     assert_true(s->base->ops->can_keep(s->base, "a"));
     assert_true(atomic_load(&s->store->subscriber->channel->unheard));
@@ -551,8 +551,7 @@ TEST_ON(a_refusal_that_may_pass_is_tried_again_later, struct scene *s)
     assert_int_equal(asked(s, "SET " PROBE), 1);
     s->store->tracking.until = moved_clock_now(&s->clock); /* so that no command seems to take so long */
     ATTEND_UNTIL(s, asked(s, "SET " PROBE) == 2);
-    fake_redis_publish(s->fake, PROBE_TOLD);
-    ATTEND_UNTIL(s, s->turned_on == 1);
+    tell_of_probe(s, 1);
 }
 
 static void *on_redirected(void *context, bool ask, unsigned slot, const char *host, unsigned port)
@@ -589,8 +588,7 @@ TEST_ON(a_foreign_lock_is_read_once_and_told_when_free, struct scene *s)
     assert_true(s->base->ops->tell_when_free(s->base, "a", 0) == 0); /* nothing is tracked yet */
     ATTEND_UNTIL(s, asked(s, "SET " PROBE) == 1);
     fake_redis_answer(s->fake, "GET lock:a", "$7\r\nforeign\r\n");
-    fake_redis_publish(s->fake, PROBE_TOLD);
-    ATTEND_UNTIL(s, s->turned_on == 1);
+    tell_of_probe(s, 1);
     ATTEND_UNTIL(s, asked(s, "GET lock:a") == 1);
     uint64_t on = s->base->ops->tell_when_free(s->base, "a", 0);
     assert_true(on > 0);
@@ -664,11 +662,9 @@ TEST_ON(without_memory_a_look_ends_without_an_answer, struct scene *s)
     turn_on(s);
     fake_redis_answer(s->fake, "MGET", "*3\r\n$2\r\nta\r\n$-1\r\n$2\r\ntc\r\n");
     for (long nth = 1; CAN_FAIL && nth <= 3; nth++) {
-        fails_here = true;
-        fail_at = nth;
+        fail_here(nth);
         begin_look(s, 3);
-        fails_here = false;
-        assert_int_equal(fail_at, 0);
+        assert_true(fail_no_more());
         ATTEND_UNTIL(s, done_count > 0);
         assert_int_equal(done_count, 1);
         failed += done_status == DIBS_NO_MEMORY;
@@ -682,10 +678,9 @@ TEST_ON(without_memory_a_look_ends_without_an_answer, struct scene *s)
 TEST_ON(without_memory_nobody_is_told_of_a_foreign_lock, struct scene *s)
 {
     turn_on(s);
-    fails_here = CAN_FAIL;
-    fail_at = CAN_FAIL;
+    fail_here(CAN_FAIL);
     assert_true((s->base->ops->tell_when_free(s->base, "a", 0) == 0) == CAN_FAIL);
-    fails_here = false;
+    fail_no_more();
     assert_true(s->base->ops->tell_when_free(s->base, "a", 0) > 0);
 }
 
