@@ -114,6 +114,9 @@ static struct dibs__route route_of_ask(struct rig *r, int64_t not_after)
     return (struct dibs__route){r->asks, view.serial, view.id, not_after};
 }
 
+/* Of an ask that was never sent. */
+static const struct dibs__route nowhere = {.channel = NULL};
+
 static void attend_channel(struct rig *r, struct dibs__channel *channel)
 {
     struct dibs__link_view view;
@@ -126,11 +129,16 @@ static void attend_channel(struct rig *r, struct dibs__channel *channel)
     dibs__channel_attend(channel, true, fd.fd >= 0 ? fd.revents : 0, moved_clock_now(&r->clock));
 }
 
-/* One round of the scheduler, which opens no channel: the test does that. */
-static void attend(struct rig *r)
+static void attend_channels(struct rig *r)
 {
     attend_channel(r, r->asks);
     attend_channel(r, r->background);
+}
+
+/* One round of the scheduler, which opens no channel: the test does that. */
+static void attend(struct rig *r)
+{
+    attend_channels(r);
     dibs__retractions_attend(r->store.retractions, r->background, 0);
 }
 
@@ -152,12 +160,7 @@ static void retract(struct rig *r, const char *token, const struct dibs__route *
 
 static void attend_until_left(struct rig *r, size_t left)
 {
-    int64_t limit = now_ms() + LIMIT_MS;
-
-    while (unconfirmed(r) > left) {
-        attend(r);
-        assert_that(now_ms() < limit, "%zu are left", unconfirmed(r));
-    }
+    REPEAT_UNTIL(unconfirmed(r) <= left, attend(r));
     assert_int_equal(unconfirmed(r), left);
     assert_int_equal(r->counters.unconfirmed, left);
 }
@@ -186,27 +189,28 @@ static void attend_over(struct rig *r, struct dibs__channel *channel, int64_t ch
  */
 static void attend_until_asked(struct rig *r, const char *prefix, unsigned count)
 {
-    int64_t limit = now_ms() + LIMIT_MS;
-
-    while (fake_redis_count(r->fake, prefix) < count || dibs__channel_load(r->asks) > 0 ||
-           dibs__channel_load(r->background) > 0) {
-        attend(r);
-        assert_that(now_ms() < limit, "%u of %s", fake_redis_count(r->fake, prefix), prefix);
-    }
+    REPEAT_UNTIL(fake_redis_count(r->fake, prefix) >= count && dibs__channel_load(r->asks) == 0 &&
+                     dibs__channel_load(r->background) == 0,
+                 attend(r));
 }
 
 /* Breaks all connections; returns when the channels have seen it. */
 static void break_all(struct rig *r)
 {
-    int64_t limit = now_ms() + LIMIT_MS;
     struct dibs__link_view view;
 
     fake_redis_cut(r->fake);
-    while (dibs__channel_view(r->asks, &view) || dibs__channel_view(r->background, &view)) {
-        attend_channel(r, r->asks);
-        attend_channel(r, r->background);
-        assert_true(now_ms() < limit);
-    }
+    REPEAT_UNTIL(!dibs__channel_view(r->asks, &view) && !dibs__channel_view(r->background, &view), attend_channels(r));
+}
+
+/* The route of an ask whose connection has broken; there is that for the background. */
+static struct dibs__route route_of_broken_ask(struct rig *r, int64_t not_after)
+{
+    struct dibs__route route = route_of_ask(r, not_after);
+
+    break_all(r);
+    open_channel(r, r->background);
+    return route;
 }
 
 /* The place, among all commands, of the only retraction of the token `text` of the lock of that name. */
@@ -261,10 +265,8 @@ TEST_ON(a_retraction_sends_keys_and_token_unchanged, struct rig *r)
 
 TEST_ON(a_retraction_ends_the_asks_connection_before_using_another, struct rig *r)
 {
-    struct dibs__route route = route_of_ask(r, 1000);
+    struct dibs__route route = route_of_broken_ask(r, 1000);
 
-    break_all(r);
-    open_channel(r, r->background);
     retract_to_the_end(r, &route);
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 1);
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 1);
@@ -297,10 +299,8 @@ TEST_ON(at_another_server_no_connection_need_be_ended, struct rig *r)
 
 TEST_ON(an_ask_never_sent_needs_no_connection_ended, struct rig *r)
 {
-    struct dibs__route route = {.channel = NULL};
-
     open_channel(r, r->background);
-    retract_to_the_end(r, &route);
+    retract_to_the_end(r, &nowhere);
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID"), 1);
 }
 
@@ -332,10 +332,8 @@ TEST_ON(without_the_right_to_kill_only_the_servers_clock_is_final, struct rig *r
 
 TEST_ON(a_refused_kill_proves_nothing, struct rig *r)
 {
-    struct dibs__route route = route_of_ask(r, 0);
+    struct dibs__route route = route_of_broken_ask(r, 0);
 
-    break_all(r);
-    open_channel(r, r->background);
     fake_redis_answer(r->fake, "CLIENT KILL ID 1", "-ERR not now\r\n");
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
     retract(r, "token", &route);
@@ -405,10 +403,8 @@ TEST_ON(an_unanswered_retraction_is_sent_again_on_the_next_connection, struct ri
 
 TEST_ON(an_unanswered_background_retraction_ends_the_connection_again, struct rig *r)
 {
-    struct dibs__route route = route_of_ask(r, 0);
+    struct dibs__route route = route_of_broken_ask(r, 0);
 
-    break_all(r);
-    open_channel(r, r->background);
     fake_redis_answer(r->fake, "EVALSHA", "");
     retract(r, "token", &route);
     while (fake_redis_count(r->fake, "EVALSHA") == 0)
@@ -494,8 +490,6 @@ static void add_many(struct rig *r, unsigned count, const struct dibs__route *ro
 TEST_ON(many_retractions_go_in_few_batches_at_a_time, struct rig *r)
 {
     enum { BATCHES = 10 };
-    struct dibs__route nowhere = {.channel = NULL};
-
     open_channel(r, r->background);
     fake_redis_answer(r->fake, "EVALSHA", answer_of(BATCH, BATCH, ""));
     fake_redis_hold(r->fake, true);
@@ -513,8 +507,6 @@ TEST_ON(many_retractions_go_in_few_batches_at_a_time, struct rig *r)
 
 TEST_ON(a_refused_retraction_delays_no_other, struct rig *r)
 {
-    struct dibs__route nowhere = {.channel = NULL};
-
     open_channel(r, r->background);
     fake_redis_answer(r->fake, "EVALSHA", answer_of(3, 1, "-WRONGTYPE of the queue"));
     add_many(r, 3, &nowhere, LEASE_MS);
@@ -529,7 +521,6 @@ TEST_ON(a_refused_retraction_delays_no_other, struct rig *r)
 
 TEST_ON(a_refused_batch_of_retractions_is_sent_one_by_one, struct rig *r)
 {
-    struct dibs__route nowhere = {.channel = NULL};
     char of_three[128], of_one[128];
 
     open_channel(r, r->background);
@@ -545,7 +536,6 @@ TEST_ON(a_refused_batch_of_retractions_is_sent_one_by_one, struct rig *r)
 
 TEST_ON(a_retraction_refused_for_ever_ends_with_its_lease, struct rig *r)
 {
-    struct dibs__route nowhere = {.channel = NULL};
     int64_t begun = moved_clock_now(&r->clock);
 
     open_channel(r, r->background);
@@ -565,7 +555,7 @@ TEST_ON(a_retraction_refused_for_ever_ends_with_its_lease, struct rig *r)
 TEST_ON(a_retraction_without_a_connection_ends_with_its_lease, struct rig *r)
 {
     enum { ROUNDS = 200, EACH = 50, EVERY_MS = 1000, SHORT_MS = 10000, LONGER_MS = 30000 };
-    struct dibs__route route = route_of_ask(r, 0), nowhere = {.channel = NULL};
+    struct dibs__route route = route_of_ask(r, 0);
     const size_t most = EACH * (2 * LONGER_MS + COMMAND_MS + 3000) / EVERY_MS;
 
     break_all(r);
@@ -588,7 +578,7 @@ TEST_ON(a_retraction_without_a_connection_ends_with_its_lease, struct rig *r)
 /* Retractions that waited for a missing connection go over another as soon as that is offered. */
 TEST_ON(another_connection_takes_waiting_retractions, struct rig *r)
 {
-    struct dibs__route route = route_of_ask(r, 0), nowhere = {.channel = NULL};
+    struct dibs__route route = route_of_ask(r, 0);
 
     break_all(r);
     retract(r, "one", &nowhere);
@@ -605,10 +595,8 @@ TEST_ON(another_connection_takes_waiting_retractions, struct rig *r)
 /* Who retracts waits for no further connection where it has gone over to one before the last one failed. */
 TEST_ON(a_retraction_whose_connection_fails_goes_over_the_one_in_use_by_then, struct rig *r)
 {
-    struct dibs__route route = route_of_ask(r, 1000);
+    struct dibs__route route = route_of_broken_ask(r, 1000);
 
-    break_all(r);
-    open_channel(r, r->background);
     open_channel(r, r->other);
     fake_redis_answer(r->fake, "CLIENT KILL", "");
     retract(r, "token", &route);
@@ -667,7 +655,6 @@ static void take_one(void *context, void *to, const struct dibs__forwarded_retra
 static void setup_given(struct rig *r)
 {
     static const struct dibs__node_hooks node = {.forward = take_one, .is_away = is_named_away};
-    const struct dibs__route nowhere = {.channel = NULL};
 
     dibs__retractions_free(r->store.retractions);
     new_retractions(r, &node);
