@@ -16,15 +16,10 @@ struct pair {
 static int setup(void **state)
 {
     static struct pair pair;
-    static const char *const urls[] = {"mem:names"};
-    const dibs_config config = {.urls = urls,
-                                .url_count = 1,
-                                .lease_ms = LONG_LEASE_MS,
-                                .on_event = events_record,
-                                .on_event_arg = &pair.events};
+    const dibs_config config = {.lease_ms = LONG_LEASE_MS, .on_event = events_record, .on_event_arg = &pair.events};
 
     events_init(&pair.events);
-    assert_status(DIBS_OK, dibs_open(&pair.rt, &config));
+    pair.rt = open_url("mem:names", &config);
     pair.other = open_url("mem:names", &(dibs_config){.lease_ms = LONG_LEASE_MS});
     *state = &pair;
     return 0;
@@ -77,8 +72,9 @@ static void expect_error_names(const char *quoted)
     assert_that(strstr(dibs_last_error(), quoted), "%s", dibs_last_error());
 }
 
-/* A call by an actor. */
+/* Calls by an actor, which starts with the first of them. */
 struct call {
+    actor *actor;
     dibs_runtime *rt;
     const char *const *names;
     size_t count;
@@ -108,11 +104,29 @@ static void run_unlock(void *arg)
     call->status = dibs_unlock_names(call->rt, call->names, call->count);
 }
 
-static dibs_status done_by(actor *a, actor_function *run, struct call *call)
+static void begin_lock_names(struct call *call)
 {
-    actor_begin(a, run, call);
-    actor_finish(a);
+    if (!call->actor)
+        call->actor = actor_start();
+    actor_begin(call->actor, run_lock, call);
+}
+
+static dibs_status end_of(struct call *call)
+{
+    actor_finish(call->actor);
     return call->status;
+}
+
+static dibs_status lock_by(struct call *call)
+{
+    begin_lock_names(call);
+    return end_of(call);
+}
+
+static dibs_status unlock_by(struct call *call)
+{
+    actor_begin(call->actor, run_unlock, call);
+    return end_of(call);
 }
 
 /* ------------------------------------------------------------------- threads */
@@ -195,11 +209,10 @@ TEST_ON(a_waiting_call_holds_only_the_names_before, struct pair *p)
 {
     static const char *const names[] = {"d", "c", "b", "a"};
     struct call call = {.rt = p->rt, .names = names, .count = COUNT(names), .wait_ms = FOREVER};
-    actor *a = actor_start();
 
     assert_status(DIBS_OK, dibs_lock(p->other, "b"));
     assert_status(DIBS_OK, dibs_lock(p->other, "c"));
-    actor_begin(a, run_lock, &call);
+    begin_lock_names(&call);
     await_waiter(p->other, "b");
     assert_status(DIBS_BUSY, dibs_trylock(p->other, "a"));
     expect_free(p->other, "d");
@@ -209,11 +222,10 @@ TEST_ON(a_waiting_call_holds_only_the_names_before, struct pair *p)
     assert_status(DIBS_BUSY, dibs_trylock(p->other, "b"));
     expect_free(p->other, "d");
     assert_status(DIBS_OK, dibs_unlock(p->other, "c"));
-    actor_finish(a);
-    assert_int_equal(call.status, DIBS_OK);
+    assert_status(DIBS_OK, end_of(&call));
     for (size_t i = 0; i < COUNT(names); i++)
         assert_status(DIBS_BUSY, dibs_trylock(p->other, names[i]));
-    assert_status(DIBS_OK, done_by(a, run_unlock, &call));
+    assert_status(DIBS_OK, unlock_by(&call));
 }
 
 TEST_ON(names_already_held_are_entered_again, struct pair *p)
@@ -332,20 +344,18 @@ TEST_ON(a_loss_before_the_end_fails_the_call, struct pair *p)
     static const char *const names[] = {"a", "b", "c"};
     const dibs_lock_options brief = {.lease_ms = 40, .flags = DIBS_FIXED_LEASE};
     struct call call = {.rt = p->rt, .names = names, .count = COUNT(names), .wait_ms = FOREVER, .options = &brief};
-    actor *a = actor_start();
 
     assert_status(DIBS_OK, dibs_lock(p->other, "c"));
-    actor_begin(a, run_lock, &call);
+    begin_lock_names(&call);
     /* Where the thread is stopped for as long as the lease, it finds the loss before it waits. */
-    await_that(has_waiter(p->other, "c") || !actor_busy(a));
+    await_that(has_waiter(p->other, "c") || !actor_busy(call.actor));
     await_free(p->other, "a");
     assert_status(DIBS_OK, dibs_unlock(p->other, "c"));
-    actor_finish(a);
-    assert_int_equal(call.status, DIBS_LOST);
+    assert_status(DIBS_LOST, end_of(&call));
     assert_that(strstr(call.detail, "\"a\""), "%s", call.detail);
     await_free(p->other, "b");
     await_free(p->other, "c");
-    actor_end(a);
+    actor_end(call.actor);
     assert_int_equal(stats_of(p->rt).holds, 0);
 }
 
@@ -375,16 +385,15 @@ TEST_ON(a_loss_of_an_earlier_hold_fails_the_call, struct pair *p)
 
     assert_status(DIBS_OK, dibs_lock(p->other, "b"));
     lock_briefly(p->rt, "a", &brief);
-    actor *a = actor_start();
-    struct call call = {.rt = p->other, .names = &names[1], .count = 1};
+    struct call call = {.actor = actor_start(), .rt = p->other, .names = &names[1], .count = 1};
     assert_status(DIBS_OK, dibs_unlock(p->other, "b"));
-    assert_int_equal(actor_lock_with(a, p->other, "b", 0, &(dibs_lock_options){1000, DIBS_FIXED_LEASE, 0}), DIBS_OK);
+    assert_int_equal(actor_lock_with(call.actor, p->other, "b", 0, &(dibs_lock_options){1000, DIBS_FIXED_LEASE, 0}),
+                     DIBS_OK);
     assert_status(DIBS_LOST, dibs_lock_names(p->rt, names, COUNT(names), FOREVER, NULL));
     expect_error_names("\"a\"");
     assert_status(DIBS_NOT_HELD, dibs_check(p->rt, "b"));
     assert_status(DIBS_LOST, dibs_unlock(p->rt, "a"));
-    actor_begin(a, run_unlock, &call);
-    actor_finish(a);
+    unlock_by(&call);
 }
 
 /* The first status in the order given, and all are given up. */
@@ -424,18 +433,16 @@ TEST_ON(no_names_are_acquired_after_shutdown, struct pair *p)
 {
     static const char *const names[] = {"a", "b"};
     struct call call = {.rt = p->rt, .names = names, .count = COUNT(names), .wait_ms = FOREVER};
-    actor *a = actor_start();
 
     assert_status(DIBS_OK, dibs_lock(p->other, "b"));
-    actor_begin(a, run_lock, &call);
+    begin_lock_names(&call);
     await_waiter(p->other, "b");
     dibs_shutdown(p->rt);
-    actor_finish(a);
-    assert_int_equal(call.status, DIBS_CLOSED);
+    assert_status(DIBS_CLOSED, end_of(&call));
     expect_free(p->other, "a");
     assert_status(DIBS_CLOSED, dibs_lock_names(p->rt, names, COUNT(names), 0, NULL));
     assert_status(DIBS_CLOSED, dibs_lock_names(p->rt, NULL, 0, 0, NULL));
-    actor_end(a);
+    actor_end(call.actor);
     assert_status(DIBS_OK, dibs_unlock(p->other, "b"));
 }
 
@@ -443,13 +450,12 @@ TEST_ON(close_ends_holds_of_several_names, struct pair *p)
 {
     static const char *const names[] = {"a", "b"};
     struct call call = {.rt = p->rt, .names = names, .count = COUNT(names)};
-    actor *a = actor_start();
 
-    assert_status(DIBS_OK, done_by(a, run_lock, &call));
+    assert_status(DIBS_OK, lock_by(&call));
     dibs_close(p->rt);
-    assert_status(DIBS_LOST, done_by(a, run_unlock, &call));
-    assert_status(DIBS_NOT_HELD, done_by(a, run_unlock, &call));
-    actor_end(a);
+    assert_status(DIBS_LOST, unlock_by(&call));
+    assert_status(DIBS_NOT_HELD, unlock_by(&call));
+    actor_end(call.actor);
     expect_free(p->other, "a");
 }
 
@@ -459,19 +465,16 @@ TEST_ON(several_names_may_be_locked_fairly, struct pair *p)
     static const char *const names[] = {"a", "b", "c"};
     const dibs_lock_options fair = {.flags = DIBS_FAIR};
     struct call call = {.rt = p->rt, .names = names, .count = COUNT(names), .wait_ms = FOREVER, .options = &fair};
-    actor *a = actor_start();
 
     assert_status(DIBS_OK, dibs_lock_names(p->rt, names, COUNT(names), 0, &fair));
     assert_status(DIBS_OK, dibs_unlock_names(p->rt, names, COUNT(names)));
     assert_status(DIBS_OK, dibs_lock(p->other, "b"));
-    actor_begin(a, run_lock, &call);
+    begin_lock_names(&call);
     await_waiter(p->other, "b");
     expect_free(p->other, "c");
     assert_status(DIBS_OK, dibs_unlock(p->other, "b"));
-    actor_finish(a);
-    assert_int_equal(call.status, DIBS_OK);
-    actor_begin(a, run_unlock, &call);
-    actor_finish(a);
+    assert_status(DIBS_OK, end_of(&call));
+    assert_status(DIBS_OK, unlock_by(&call));
 }
 
 /* Two calls of one process: the second waits for what the first has, without the store. */
@@ -479,20 +482,17 @@ TEST_ON(threads_locking_several_names_exclude_each_other, struct pair *p)
 {
     static const char *const names[] = {"a", "b", "c"};
     struct call call = {.rt = p->rt, .names = names, .count = COUNT(names)};
-    actor *a = actor_start();
 
     assert_status(DIBS_OK, dibs_lock(p->rt, "b"));
-    assert_status(DIBS_BUSY, done_by(a, run_lock, &call));
+    assert_status(DIBS_BUSY, lock_by(&call));
     call.wait_ms = FOREVER;
-    actor_begin(a, run_lock, &call);
+    begin_lock_names(&call);
     await_taken(p->other, "a");
-    actor_await_asleep(a);
+    actor_await_asleep(call.actor);
     lock_and_release(p->rt, "c", 0);
     assert_status(DIBS_OK, dibs_unlock(p->rt, "b"));
-    actor_finish(a);
-    assert_int_equal(call.status, DIBS_OK);
-    actor_begin(a, run_unlock, &call);
-    actor_finish(a);
+    assert_status(DIBS_OK, end_of(&call));
+    assert_status(DIBS_OK, unlock_by(&call));
 }
 
 /* --------------------------------------------------------------------- tasks */
@@ -522,22 +522,20 @@ TEST_ON(a_cancel_ends_a_call_for_several_names, struct pair *p)
 {
     static const char *const names[] = {"a", "b", "c"};
     struct call call = {.rt = p->rt, .names = names, .count = COUNT(names), .wait_ms = FOREVER};
-    actor *a = actor_start();
 
     call.task = task_of_runtime(p->rt);
     assert_status(DIBS_OK, dibs_lock(p->other, "b"));
-    actor_begin(a, run_lock, &call);
+    begin_lock_names(&call);
     await_waiter(p->other, "b");
     assert_status(DIBS_BUSY, dibs_trylock(p->other, "a"));
     dibs_task_cancel(call.task);
-    actor_finish(a);
-    assert_int_equal(call.status, DIBS_CANCELLED);
+    assert_status(DIBS_CANCELLED, end_of(&call));
     await_free(p->other, "a");
     await_waiters(p->other, "b", 0);
     call.wait_ms = 0;
-    assert_status(DIBS_CANCELLED, done_by(a, run_lock, &call));
+    assert_status(DIBS_CANCELLED, lock_by(&call));
     assert_int_equal(stats_of(p->rt).cancelled, 2);
-    actor_end(a);
+    actor_end(call.actor);
     dibs_task_free(call.task);
     assert_status(DIBS_OK, dibs_unlock(p->other, "b"));
 }
@@ -567,24 +565,22 @@ TEST_ON(a_task_waits_for_several_names, struct pair *p)
 {
     static const char *const names[] = {"d", "c", "b", "a"};
     struct call call = {.rt = p->rt, .names = names, .count = COUNT(names), .wait_ms = FOREVER};
-    actor *a = actor_start();
 
     call.task = test_task(task_of_runtime(p->rt));
     assert_status(DIBS_OK, dibs_lock(p->other, "b"));
     assert_status(DIBS_OK, dibs_lock(p->other, "d"));
-    actor_begin(a, run_lock, &call);
+    begin_lock_names(&call);
     await_waiter(p->other, "b");
     expect_free(p->other, "c");
     assert_status(DIBS_OK, dibs_unlock(p->other, "b"));
     await_waiter(p->other, "d");
     assert_status(DIBS_BUSY, dibs_trylock(p->other, "c"));
     assert_status(DIBS_OK, dibs_unlock(p->other, "d"));
-    actor_finish(a);
-    assert_int_equal(call.status, DIBS_OK);
+    assert_status(DIBS_OK, end_of(&call));
     call.wait_ms = 20;
     struct call second = {.rt = p->other, .names = names, .count = COUNT(names), .wait_ms = 20};
     second.task = test_task(task_of_runtime(p->other));
-    assert_status(DIBS_TIMEOUT, done_by(a, run_lock, &second));
+    assert_status(DIBS_TIMEOUT, lock_by(&second));
     assert_that(strstr(second.detail, "\"a\""), "%s", second.detail);
 }
 
