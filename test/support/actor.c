@@ -111,6 +111,19 @@ void actor_begin(actor *a, actor_function *function, void *arg)
     pthread_mutex_unlock(&a->mutex);
 }
 
+actor *actor_running(actor_function *function, void *arg)
+{
+    actor *a = actor_start();
+
+    actor_begin(a, function, arg);
+    return a;
+}
+
+void call_in_a_thread(actor_function *function, void *arg)
+{
+    actor_end(actor_running(function, arg));
+}
+
 bool actor_busy(actor *a)
 {
     pthread_mutex_lock(&a->mutex);

@@ -35,6 +35,10 @@ void actor_begin(actor *a, actor_function *function, void *arg);
 void actor_finish(actor *a);
 bool actor_busy(actor *a);
 
+/* A new actor that has begun that; or a thread that makes that call alone, and has ended on return. */
+actor *actor_running(actor_function *function, void *arg);
+void call_in_a_thread(actor_function *function, void *arg);
+
 /* Waits until the thread sleeps inside the function that it was told to call. */
 void actor_await_asleep(actor *a);
 

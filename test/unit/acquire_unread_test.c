@@ -113,8 +113,7 @@ static void lock(void *rt)
 static void begin_two(stage *s, actor *actors[2])
 {
     for (size_t i = 0; i < 2; i++) {
-        actors[i] = actor_start();
-        actor_begin(actors[i], lock, s->rt);
+        actors[i] = actor_running(lock, s->rt);
         stage_await_waiting(s, i + 1);
     }
 }
@@ -168,11 +167,11 @@ static void lock_for_less(void *rt)
 
 TEST_ON(a_grant_in_time_counts_though_its_thread_wakes_late, stage *s)
 {
-    actor *actors[2] = {actor_start(), actor_start()};
+    actor *actors[2];
 
-    actor_begin(actors[0], lock, s->rt);
+    actors[0] = actor_running(lock, s->rt);
     stage_await_waiting(s, 1);
-    actor_begin(actors[1], lock_for_less, s->rt);
+    actors[1] = actor_running(lock_for_less, s->rt);
     stage_await_waiting(s, 2);
     spy.late = s;
     expect_both(s, actors);

@@ -38,12 +38,11 @@ TEST_ON(a_lease_lost_before_its_cell_knows_keeps_nobody_waiting, stage *s)
     struct alone alone = {.clock = &s->clock, .status = -1};
     struct dibs__waiter turn = {.name = "a", .name_size = 1};
     struct dibs__lease *lease = dibs__lease_new(1, "a", 1, DIBS__TOKEN_MAX);
-    actor *waiter = actor_start();
 
     alone.cells = dibs__cells_new(&s->clock.clock, &alone.closing, 0);
     assert_status(DIBS_OK, turn_take(alone.cells, &turn));
     dibs__asker_begin(alone.cells, lease);
-    actor_begin(waiter, wait_alone, &alone);
+    actor *waiter = actor_running(wait_alone, &alone);
     stage_await_waiting(s, 1);
     dibs__lease_lose(lease);
     atomic_store(&lease->loss_told, true);
@@ -52,7 +51,6 @@ TEST_ON(a_lease_lost_before_its_cell_knows_keeps_nobody_waiting, stage *s)
     bool woken = within(LIMIT_MS, atomic_load(&alone.status) >= 0);
     atomic_store(&alone.closing, true); /* so that the waiter ends in any case */
     dibs__askers_wake(alone.cells, DIBS__ASKERS_CLOSING);
-    actor_finish(waiter);
     actor_end(waiter);
     if (atomic_load(&alone.status) == DIBS_OK)
         dibs__turn_give_up(alone.cells, alone.turn.cell, NULL, &told_nothing);
@@ -71,28 +69,26 @@ TEST_ON(an_unreported_loss_keeps_nobody_waiting, stage *s)
         struct alone alone = {.clock = &s->clock, .status = -1};
         struct dibs__waiter turn = {.name = "a", .name_size = 1, .one_try = true};
         struct dibs__lease *lease = dibs__lease_new(1, "a", 1, DIBS__TOKEN_MAX);
-        actor *waiter = waits ? actor_start() : NULL;
+        actor *waiter = NULL;
         alone.cells = dibs__cells_new(&s->clock.clock, &alone.closing, 0);
         atomic_store(&lease->deadline, moved_clock_now(&s->clock) + MS(100));
         assert_status(DIBS_OK, turn_take(alone.cells, &turn));
         dibs__asker_begin(alone.cells, lease);
         dibs__turn_granted(alone.cells, lease);
         if (waits) {
-            actor_begin(waiter, wait_alone, &alone);
+            waiter = actor_running(wait_alone, &alone);
             stage_await_waiting(s, 1);
         }
         moved_clock_advance(&s->clock, MS(100) - 1);
         assert_status(DIBS_BUSY, turn_take(alone.cells, &turn));
         moved_clock_advance(&s->clock, 1);
         assert_status(waits ? DIBS_TIMEOUT : DIBS_OK, turn_take(alone.cells, &turn));
-        if (waits)
-            actor_finish(waiter);
+        actor_end(waiter);
         assert_false(dibs__handover_end(alone.cells, lease, NULL));
         assert_status(DIBS_TIMEOUT, turn_take(alone.cells, &turn));
         dibs__turn_give_up(alone.cells, waits ? alone.turn.cell : turn.cell, NULL, &told_nothing);
         assert_status(DIBS_OK, turn_take(alone.cells, &turn));
         dibs__turn_give_up(alone.cells, turn.cell, NULL, &told_nothing);
-        actor_end(waiter);
         dibs__cells_free(alone.cells);
         dibs__lease_unref(lease);
     }

@@ -126,10 +126,9 @@ static void sleep_half_an_hour(void *arg)
 TEST(polling_notices_that_the_machine_was_suspended)
 {
     struct sleep sleep = {.over = false};
-    actor *sleeper = actor_start();
 
     assert_int_equal(dibs__fd_pipe(sleep.ends), 0);
-    actor_begin(sleeper, sleep_half_an_hour, &sleep);
+    actor *sleeper = actor_running(sleep_half_an_hour, &sleep);
     actor_await_asleep(sleeper);
     atomic_store(&hours_suspended, 1);
     bool noticed = within(SLACK_MS, atomic_load(&sleep.over));

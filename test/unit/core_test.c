@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include "support/test.h"
+#include "support/fixture.h"
 
 #define HOST_MOST 45 /* a longer name is cut */
 
@@ -25,14 +25,11 @@ int gethostname(char *name, size_t size)
 /* Expects that the tokens of a new runtime name the host so: dibs:LABEL:HOST:... */
 static void expect_host(const char *expected)
 {
-    const dibs_config config = {.urls = (const char *const[]){"mem:"}, .url_count = 1, .label = "core"};
+    dibs_runtime *rt = open_url("mem:", &(dibs_config){.label = "core"});
     char beginning[128];
-    dibs_runtime *rt;
-    dibs_owner owner;
 
-    assert_status(DIBS_OK, dibs_open(&rt, &config));
     assert_status(DIBS_OK, dibs_lock(rt, "a"));
-    assert_status(DIBS_OK, dibs_query(rt, "a", &owner));
+    dibs_owner owner = owner_of(rt, "a");
     snprintf(beginning, sizeof beginning, "dibs:core:%s:%ld:", expected, (long)getpid());
     assert_that(strncmp(owner.token, beginning, strlen(beginning)) == 0, "%s is not of %s", owner.token, beginning);
     assert_status(DIBS_OK, dibs_unlock(rt, "a"));

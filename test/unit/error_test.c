@@ -49,11 +49,8 @@ static void fail_elsewhere(void *arg)
 
 TEST(each_thread_has_its_own_last_error)
 {
-    actor *other = actor_start();
-
     dibs__fail(DIBS_INVALID, "here");
-    actor_begin(other, fail_elsewhere, NULL);
-    actor_end(other);
+    call_in_a_thread(fail_elsewhere, NULL);
     assert_string_equal(seen[0], "");
     assert_string_equal(seen[1], "elsewhere");
     assert_string_equal(dibs_last_error(), "here");

@@ -58,9 +58,8 @@ static void throw_back(void *arg)
 TEST(no_wake_is_lost)
 {
     struct pair pair = {0};
-    actor *other = actor_start();
+    actor *other = actor_running(throw_back, &pair);
 
-    actor_begin(other, throw_back, &pair);
     for (unsigned i = 0; i < ROUNDS; i++) {
         throw_ball(&pair, 2 * i + 1);
         await_ball(&pair, 2 * i + 2);

@@ -1,13 +1,10 @@
 /* DIBS_GUARD: it unlocks where its block ends, however the block is left, and only what it locked. */
-#include "support/test.h"
-
-static const char *const url = "mem:";
+#include "support/fixture.h"
 
 static int opens(void **state)
 {
-    const dibs_config config = {.urls = &url, .url_count = 1, .lease_ms = LONG_LEASE_MS};
-
-    return dibs_open((dibs_runtime **)state, &config) == DIBS_OK ? 0 : -1;
+    *state = open_url("mem:", &(dibs_config){.lease_ms = LONG_LEASE_MS});
+    return 0;
 }
 
 static int closes(void **state)

@@ -82,11 +82,10 @@ TEST_ON(a_close_as_the_lease_is_handed_over_strands_nothing, stage *s)
     for (size_t i = 0; i < sizeof waits / sizeof waits[0]; i++) {
         stage_open(s, LEASE);
         assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-        actor *first = stage_waiter(s, "a", FOREVER, 1), *second = stage_waiter(s, "a", FOREVER, 2),
-              *closer = actor_start();
+        actor *first = stage_waiter(s, "a", FOREVER, 1), *second = stage_waiter(s, "a", FOREVER, 2);
         moved_clock_advance(&s->clock, waits[i]);
         unlock_to_the_standing(s);
-        actor_begin(closer, close_in_actor, s);
+        actor *closer = actor_running(close_in_actor, s);
         moved_clock_await_standing(&s->clock, 2);
         assert_true(actor_busy(closer));
         moved_clock_let_the_woken_go(&s->clock);

@@ -236,13 +236,13 @@ static void run_relay(void *arg)
 TEST_ON(a_grant_is_good_for_1023_hand_overs, stage *s)
 {
     static struct relay relay;
-    actor *runners[2] = {actor_start(), actor_start()};
+    actor *runners[2];
 
     relay = (struct relay){.s = s};
     s->settings.handoff_ms = FOR_LONG;
     stage_open(s, LEASE);
     for (size_t i = 0; i < 2; i++)
-        actor_begin(runners[i], run_relay, &relay);
+        runners[i] = actor_running(run_relay, &relay);
     for (size_t i = 0; i < 2; i++)
         actor_end(runners[i]);
     assert_int_equal(relay.errors, 0);
@@ -331,19 +331,16 @@ static void expect_all_kinds_of_outcomes(dibs_runtime *rt, uint64_t *acquired)
 
 TEST_WITH(many_threads_with_short_waits_strand_no_lease, NULL, NULL, void *none)
 {
-    const char *url = "mem:contest";
-    const dibs_config config = {.urls = &url, .url_count = 1, .handoff_ms = 2, .lease_ms = LONG_LEASE_MS};
+    const dibs_config config = {.handoff_ms = 2, .lease_ms = LONG_LEASE_MS};
     actor *actors[THREADS];
     uint64_t acquired = 0;
 
     memset(&contest, 0, sizeof contest);
     for (int i = 0; i < 2; i++)
-        assert_status(DIBS_OK, dibs_open(&contest.rts[i], &config));
+        contest.rts[i] = open_url("mem:contest", &config);
     contest.end = now_ms() + STRESS_MS;
-    for (int i = 0; i < THREADS; i++) {
-        actors[i] = actor_start();
-        actor_begin(actors[i], contend, NULL);
-    }
+    for (int i = 0; i < THREADS; i++)
+        actors[i] = actor_running(contend, NULL);
     for (int i = 0; i < THREADS; i++)
         actor_end(actors[i]);
     assert_int_equal(atomic_load(&contest.errors), 0);

@@ -19,11 +19,9 @@ static void enter_twice(void *arg)
 {
     struct entering *entering = arg;
 
-    fails_here = true;
-    atomic_store(&fail_at, 1);
+    fail_here(1);
     entering->without_memory = dibs_task_enter(entering->task);
-    atomic_store(&fail_at, 0);
-    fails_here = false;
+    fail_no_more();
     entering->later = entering->without_memory == DIBS_OK ? DIBS_BUSY : dibs_task_enter(entering->task);
 }
 
@@ -31,10 +29,8 @@ static void enter_twice(void *arg)
 static void a_task_is_not_entered_without_memory(dibs_runtime *rt)
 {
     struct entering entering = {.task = task_of_runtime(rt)};
-    actor *thread = actor_start();
 
-    actor_begin(thread, enter_twice, &entering);
-    actor_end(thread);
+    call_in_a_thread(enter_twice, &entering);
     assert_status(DIBS_NO_MEMORY, entering.without_memory);
     assert_status(DIBS_OK, entering.later);
     assert_status(DIBS_OK, dibs_task_enter(entering.task));

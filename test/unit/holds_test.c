@@ -298,9 +298,8 @@ static void hold_three(void *arg)
 TEST(the_holds_of_a_thread_that_ends_are_orphaned)
 {
     unsigned before = atomic_load(&orphaned_count);
-    actor *thread = actor_start();
+    actor *thread = actor_running(hold_three, NULL);
 
-    actor_begin(thread, hold_three, NULL);
     actor_finish(thread);
     assert_null(find(1, "a")); /* the hold belongs to the other thread */
     assert_int_equal(atomic_load(&orphaned_count), before);
@@ -317,10 +316,8 @@ static void add_and_take_out(void *arg)
 TEST(a_thread_that_holds_nothing_orphans_nothing)
 {
     unsigned before = atomic_load(&orphaned_count);
-    actor *thread = actor_start();
 
-    actor_begin(thread, add_and_take_out, NULL);
-    actor_end(thread);
+    call_in_a_thread(add_and_take_out, NULL);
     assert_int_equal(atomic_load(&orphaned_count), before);
 }
 
@@ -341,16 +338,12 @@ TEST(a_thread_that_reserved_without_a_hold_leaves_no_memory)
     for (int i = 0; i < 2 * THREADS; i++) {
         if (i == THREADS) /* the first ones warm up what the C library keeps for threads */
             before = memory_in_use();
-        actor *thread = actor_start();
-        actor_begin(thread, reserve_only, NULL);
-        actor_end(thread);
+        call_in_a_thread(reserve_only, NULL);
     }
     assert_that(memory_in_use() < before + THREADS * 16, "%d threads left %zu bytes", THREADS,
                 memory_in_use() - before);
 #else /* where memory cannot be counted, the leak checker is the judge */
-    actor *thread = actor_start();
-    actor_begin(thread, reserve_only, NULL);
-    actor_end(thread);
+    call_in_a_thread(reserve_only, NULL);
 #endif
 }
 

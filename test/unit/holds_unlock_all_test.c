@@ -45,26 +45,19 @@ static void hold_and_give_up(void *arg)
     dibs_close(second);
 }
 
-struct work {
-    give_up *give_up;
-};
-
 static int64_t time_of(void *arg, size_t count)
 {
-    const struct work *work = arg;
-    struct run run = {.give_up = work->give_up, .count = count};
-    actor *thread = actor_start();
+    struct run *run = arg;
 
-    actor_begin(thread, hold_and_give_up, &run);
-    actor_finish(thread);
-    actor_end(thread);
-    assert_true(run.good);
-    return run.ns;
+    run->count = count;
+    call_in_a_thread(hold_and_give_up, run);
+    assert_true(run->good);
+    return run->ns;
 }
 
 static void expect_linear(give_up *function)
 {
-    struct sized_times times = time_sizes(time_of, &(struct work){function}, FEW);
+    struct sized_times times = time_sizes(time_of, &(struct run){.give_up = function}, FEW);
 
     assert_linear(&times);
 }

@@ -125,11 +125,9 @@ TEST(threads_make_each_group_once)
     unsigned named = 0, cursor = 0;
 
     for (int i = 0; i < COUNTERS; i++)
-        actor_begin(actors[i] = actor_start(), count_in_new_groups, m);
-    for (int i = 0; i < COUNTERS; i++) {
-        actor_finish(actors[i]);
+        actors[i] = actor_running(count_in_new_groups, m);
+    for (int i = 0; i < COUNTERS; i++)
         actor_end(actors[i]);
-    }
     while (dibs__metrics_next(m, &cursor, &view))
         named += !view.is_rest;
     assert_true(named <= DIBS__METRICS_GROUPS);

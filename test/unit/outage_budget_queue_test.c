@@ -261,11 +261,8 @@ static void lock_x(void *arg)
 
 static actor *begin_told(struct told *told, dibs_runtime *rt, int64_t wait_ms)
 {
-    actor *a = actor_start();
-
     *told = (struct told){.rt = rt, .wait_ms = wait_ms};
-    actor_begin(a, lock_x, told);
-    return a;
+    return actor_running(lock_x, told);
 }
 
 /* All get DIBS_UNAVAILABLE: the first asker, the thread behind it, the last asker, and a single try. */

@@ -66,21 +66,16 @@ static void run_once(void *arg)
 {
     struct run *a = arg;
 
-    fails_here = true;
-    atomic_store(&fail_at, a->fail_at);
+    fail_here(a->fail_at);
     a->status = run_through(&a->opened);
-    a->failed = atomic_load(&fail_at) <= 0;
-    atomic_store(&fail_at, 0);
-    fails_here = false;
+    a->failed = fail_no_more();
 }
 
 static struct run try_with(long nth)
 {
     struct run a = {.fail_at = nth};
-    actor *thread = actor_start();
 
-    actor_begin(thread, run_once, &a);
-    actor_end(thread);
+    call_in_a_thread(run_once, &a);
     return a;
 }
 
@@ -120,26 +115,20 @@ static void unlock_for_another(void *arg)
 
     h->lock = dibs_lock(h->rt, "a");
     comes_to(h->rt, STAT(contended), 1);
-    fails_here = true;
-    atomic_store(&fail_at, h->fail_at);
+    fail_here(h->fail_at);
     h->unlock = dibs_unlock(h->rt, "a");
-    h->failed = h->fail_at > 0 && atomic_load(&fail_at) <= 0;
-    atomic_store(&fail_at, 0);
-    fails_here = false;
+    h->failed = fail_no_more() && h->fail_at > 0;
 }
 
 /* The unlock succeeds, and the waiter gets the lock: by its own ask, where the unlock could not ask. */
 static bool hand_over_with(long nth)
 {
-    static const char *const urls[] = {"mem:"};
-    const dibs_config config = {.urls = urls, .url_count = 1, .handoff_ms = DIBS_NO_HANDOFF};
     struct hand_over h = {.fail_at = nth};
-    actor *holder = actor_start(), *next = actor_start();
 
-    assert_status(DIBS_OK, dibs_open(&h.rt, &config));
-    actor_begin(holder, unlock_for_another, &h);
+    h.rt = open_url("mem:", &(dibs_config){.handoff_ms = DIBS_NO_HANDOFF});
+    actor *holder = actor_running(unlock_for_another, &h);
     assert_true(comes_to(h.rt, STAT(acquired), 1));
-    actor_begin_lock(next, h.rt, "a", DIBS_WAIT_FOREVER);
+    actor *next = actor_locking(h.rt, "a", DIBS_WAIT_FOREVER);
     assert_status(DIBS_OK, actor_result(next));
     actor_end(holder);
     assert_status(DIBS_OK, h.lock);
@@ -168,14 +157,10 @@ TEST(an_unlock_for_another_needs_no_memory)
 TEST(names_that_come_and_go_leave_nothing)
 {
     enum { NAMES = 500 };
-    static const char *const urls[] = {"mem:names"};
-    const dibs_config config = {.urls = urls, .url_count = 1};
-    dibs_runtime *one, *two;
+    dibs_runtime *one = open_url("mem:names", NULL), *two = open_url("mem:names", NULL);
     char name[16];
     long before = 0;
 
-    assert_status(DIBS_OK, dibs_open(&one, &config));
-    assert_status(DIBS_OK, dibs_open(&two, &config));
     for (int i = -2 * NAMES; i < NAMES; i++) { /* the rounds before 0: each shard keeps memory for one cell */
         if (i == 0)
             before = atomic_load(&living);
@@ -192,24 +177,18 @@ TEST(names_that_come_and_go_leave_nothing)
 
 TEST(a_nested_pair_asks_for_no_memory)
 {
-    static const char *const urls[] = {"mem:"};
-    const dibs_config config = {.urls = urls, .url_count = 1};
-    dibs_runtime *rt;
+    dibs_runtime *rt = open_url("mem:", NULL);
 
-    assert_status(DIBS_OK, dibs_open(&rt, &config));
     assert_status(DIBS_OK, dibs_lock(rt, "a"));
     assert_status(DIBS_OK, dibs_lock(rt, "b"));
-    fails_here = true;
-    atomic_store(&fail_at, 1);
+    fail_here(1);
     for (int i = 0; i < 100; i++) {
         assert_status(DIBS_OK, dibs_lock(rt, "a"));
         assert_status(DIBS_OK, dibs_lock(rt, "b"));
         assert_status(DIBS_OK, dibs_unlock(rt, "a"));
         assert_status(DIBS_OK, dibs_unlock(rt, "b"));
     }
-    assert_int_equal(atomic_load(&fail_at), 1);
-    atomic_store(&fail_at, 0);
-    fails_here = false;
+    assert_false(fail_no_more());
     assert_status(DIBS_OK, dibs_unlock_all(rt));
     dibs_close(rt);
 }
@@ -221,11 +200,9 @@ TEST(an_outage_without_memory_for_its_sentence_is_told)
     for (int lacks = 0; lacks < 2; lacks++) {
         struct dibs__outage *outage, *other = NULL;
 
-        fails_here = true;
-        atomic_store(&fail_at, 1);
+        fail_here(1);
         outage = dibs__outage_new(&(struct dibs__error){DIBS_UNAVAILABLE, "away"}, lacks);
-        atomic_store(&fail_at, 0);
-        fails_here = false;
+        fail_no_more();
         assert_status(DIBS_UNAVAILABLE, outage->error.status);
         assert_int_equal(lacks, outage->too_few_replicas);
         assert_that(strstr(outage->error.detail, CAN_FAIL ? "no memory" : "away"), "%s", outage->error.detail);

@@ -204,13 +204,12 @@ static void lock_all(void *arg)
 /* The first name is taken. Returns for how long the call would wait at most until the others are given back, in ns. */
 static int64_t time_to_give_back(stage *s, int64_t wait_ms, dibs_status status)
 {
-    actor *a = actor_start();
     struct call call = {s->rt, wait_ms, DIBS_INVALID};
     int64_t began = moved_clock_now(&s->clock);
 
     atomic_store(&spy.release_deadline, 0);
     assert_status(DIBS_OK, dibs_lock(other, names[0]));
-    actor_begin(a, lock_all, &call);
+    actor *a = actor_running(lock_all, &call);
     await_that(atomic_load(&spy.release_deadline) > 0);
     int64_t deadline = atomic_load(&spy.release_deadline);
     if (status == DIBS_TIMEOUT) {
@@ -232,11 +231,10 @@ TEST_ON(a_call_for_several_names_rides_out_an_outage_no_longer_than_another_call
 {
     struct call call = {s->rt, DIBS_WAIT_FOREVER, DIBS_INVALID};
     int64_t began = moved_clock_now(&s->clock);
-    actor *a = actor_start();
 
     faults_acquire(&s->faults, DIBS_UNAVAILABLE, 1000000);
     spy.silent = s;
-    actor_begin(a, lock_all, &call);
+    actor *a = actor_running(lock_all, &call);
     await_that(!actor_busy(a) || moved_clock_waiting(&s->clock) == 1);
     while (actor_busy(a)) {
         moved_clock_advance(&s->clock, MS(1));
@@ -291,15 +289,13 @@ static void shut_down(void *rt)
 /* dibs_close waits for the call for as long as one command may take, which its asks may have done already. */
 TEST_ON(a_call_for_several_names_waits_for_nothing_once_the_runtime_closes, stage *s)
 {
-    actor *a = actor_start(), *closer = actor_start();
     struct call call = {s->rt, DIBS_WAIT_FOREVER, DIBS_INVALID};
 
     assert_status(DIBS_OK, dibs_lock(other, names[0]));
     atomic_store(&spy.first_held, true);
-    actor_begin(a, lock_all, &call);
+    actor *a = actor_running(lock_all, &call);
     await_that(atomic_load(&spy.holds));
-    actor_begin(closer, shut_down, s->rt);
-    actor_finish(closer);
+    call_in_a_thread(shut_down, s->rt);
     atomic_store(&spy.first_held, false);
     actor_finish(a);
     assert_status(DIBS_CLOSED, call.status);

@@ -9,17 +9,7 @@
 #include "support/tasks.h"
 
 #define FOREVER DIBS_WAIT_FOREVER
-
-static const char *const urls[] = {"mem:exhausted tasks"};
-
-static dibs_runtime *open_one(void)
-{
-    const dibs_config config = {.urls = urls, .url_count = 1};
-    dibs_runtime *rt;
-
-    assert_status(DIBS_OK, dibs_open(&rt, &config));
-    return rt;
-}
+#define URL "mem:exhausted tasks"
 
 static bool is_good(dibs_status status)
 {
@@ -90,8 +80,7 @@ static void run_once(void *arg)
     dibs_task *task = NULL;
     dibs_queue *q = NULL;
 
-    fails_here = true;
-    atomic_store(&fail_at, run->fail_at);
+    fail_here(run->fail_at);
     dibs_status made = dibs_task_new(run->rt, &task);
     WANT(is_good(made) && (made == DIBS_OK) == (task != NULL));
     made = dibs_queue_new(&q);
@@ -99,20 +88,16 @@ static void run_once(void *arg)
     if (task && q)
         use(run, task, q);
     WANT(stats_of(run->rt).begun == run->begun);
-    run->failed = atomic_load(&fail_at) <= 0;
-    atomic_store(&fail_at, 0);
-    fails_here = false;
+    run->failed = fail_no_more();
     dibs_task_free(task);
     dibs_queue_free(q);
 }
 
 static struct run try_with(long nth)
 {
-    struct run run = {.rt = open_one(), .fail_at = nth};
-    actor *thread = actor_start();
+    struct run run = {.rt = open_url(URL, NULL), .fail_at = nth};
 
-    actor_begin(thread, run_once, &run);
-    actor_end(thread);
+    call_in_a_thread(run_once, &run);
     dibs_close(run.rt);
     return run;
 }
@@ -202,7 +187,7 @@ static bool completes_with(dibs_runtime *rt, long nth)
 
 TEST(begun_calls_complete_without_memory)
 {
-    dibs_runtime *rt = test_runtime(open_one());
+    dibs_runtime *rt = test_runtime(open_url(URL, NULL));
     int in_row = 0;
 
     for (long nth = 1; nth < 200 && in_row < 3; nth++) /* how many there are depends on which thread comes first */
@@ -222,25 +207,21 @@ static void enter_and_leave(void *arg)
     struct visit *v = arg;
     dibs_task *task = v->task;
 
-    fails_here = true;
-    atomic_store(&fail_at, 1);
+    fail_here(1);
     for (int i = 0; i < 100; i++)
         if (dibs_task_enter(task) != DIBS_OK || dibs_task_leave(task) != DIBS_OK)
             atomic_store(&fail_at, -1);
     v->left = atomic_load(&fail_at);
-    atomic_store(&fail_at, 0);
-    fails_here = false;
+    fail_no_more();
 }
 
 /* Also on a thread that has never called dibs before. */
 TEST(entering_a_task_needs_no_memory)
 {
-    dibs_runtime *rt = test_runtime(open_one());
+    dibs_runtime *rt = test_runtime(open_url(URL, NULL));
     struct visit v = {.task = task_of_runtime(rt)};
-    actor *a = actor_start();
 
-    actor_begin(a, enter_and_leave, &v);
-    actor_end(a);
+    call_in_a_thread(enter_and_leave, &v);
     assert_int_equal(v.left, 1);
     dibs_task_free(v.task);
 }

@@ -173,16 +173,12 @@ static void contend(void *arg)
 /* On the real clock: threads exclude each other, and each fence is larger than the one before. */
 TEST_WITH(threads_taking_turns_exclude_each_other, NULL, NULL, void *none)
 {
-    const char *url = "mem:contest";
-    const dibs_config config = {.urls = &url, .url_count = 1, .command_timeout_ms = LIMIT_MS};
     struct contest one = {.name = "a"};
     actor *actors[THREADS];
 
-    assert_status(DIBS_OK, dibs_open(&one.rt, &config));
-    for (int i = 0; i < THREADS; i++) {
-        actors[i] = actor_start();
-        actor_begin(actors[i], contend, &one);
-    }
+    one.rt = open_url("mem:contest", &(dibs_config){.command_timeout_ms = LIMIT_MS});
+    for (int i = 0; i < THREADS; i++)
+        actors[i] = actor_running(contend, &one);
     for (int i = 0; i < THREADS; i++)
         actor_end(actors[i]);
     assert_int_equal(atomic_load(&one.errors), 0);

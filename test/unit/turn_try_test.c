@@ -27,8 +27,8 @@ static void lock(void *arg)
 
 static void begin(struct asker *asker, stage *s, int64_t wait_ms)
 {
-    *asker = (struct asker){.actor = actor_start(), .rt = s->rt, .wait_ms = wait_ms};
-    actor_begin(asker->actor, lock, asker);
+    *asker = (struct asker){.rt = s->rt, .wait_ms = wait_ms};
+    asker->actor = actor_running(lock, asker);
 }
 
 /* Expects that the call ended with that status, and releases what it acquired. */
@@ -156,11 +156,10 @@ static void lock_names(void *arg)
 /* What such a call was not told in its short time says nothing of the store. */
 TEST_ON(single_tries_ask_when_a_call_for_several_names_left_without_an_answer, stage *s)
 {
-    struct asker first = {.actor = actor_start(), .wait_ms = 10}, other;
+    struct asker first = {.rt = s->rt, .wait_ms = 10}, other;
 
-    first.rt = s->rt;
     faults_block_acquires(&s->faults);
-    actor_begin(first.actor, lock_names, &first);
+    first.actor = actor_running(lock_names, &first);
     faults_await_blocked(&s->faults);
     begin(&other, s, 0);
     stage_await_waiting(s, 1);

@@ -740,10 +740,8 @@ TEST(each_job_of_many_threads_ends_once)
 
     for (int i = 0; i < ADDERS; i++)
         actors[i] = actor_start();
-    for (int i = 0; i < 2; i++) {
-        drivers[i] = actor_start();
-        actor_begin(drivers[i], drive_for_a_while, NULL);
-    }
+    for (int i = 0; i < 2; i++)
+        drivers[i] = actor_running(drive_for_a_while, NULL);
     for (int i = 0; i < ADDERS; i++)
         actor_begin(actors[i], add_many, work[i]);
     for (int i = 0; i < ADDERS; i++)
