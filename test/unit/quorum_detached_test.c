@@ -25,9 +25,8 @@ static int end(void **state)
 /* The token is asked for, and nobody waits for what masters of the set answer. */
 static void begin(uint32_t set)
 {
-    const struct dibs__attempt attempt = {.name = "x", .token = "dibs:token", .lease_ms = LEASE_MS, .shared = true};
-
     end(NULL);
+    attempt = (struct dibs__attempt){.name = "x", .token = "dibs:token", .lease_ms = LEASE_MS, .shared = true};
     begin_vote(7, 7, 7);
     setting.q.config.listener.wake_by = wake_by;
     atomic_store(&counters.unconfirmed, 0);
@@ -60,9 +59,9 @@ static int64_t looks_at(void)
 
 static struct dibs__member_state state_at(size_t i)
 {
-    dibs__quorum_mutex_lock(&setting.q.mutex);
-    struct dibs__member_state state = claim->states[i];
-    dibs__quorum_mutex_unlock(&setting.q.mutex);
+    struct dibs__member_state state;
+
+    UNDER_MUTEX(state = claim->states[i]);
     return state;
 }
 
@@ -185,9 +184,7 @@ TEST(an_ask_of_a_claim_that_has_ended_is_dropped)
 {
     for (int granted = 0; granted < 2; granted++) {
         begin(4);
-        dibs__quorum_mutex_lock(&setting.q.mutex);
-        claim->references++; /* so that it can be looked at afterwards */
-        dibs__quorum_mutex_unlock(&setting.q.mutex);
+        UNDER_MUTEX(claim->references++); /* so that it can be looked at afterwards */
         dibs__claim_retract(&setting.q, claim);
         assert_int_equal(voters[2].dropped, 0);
         voter_says(2, DIBS__OP_ASK, granted ? DIBS_OK : DIBS_BUSY, 0);

@@ -7,8 +7,6 @@
 #define TOLD_MOST 16
 #define ADMIT_MS 6000
 
-static struct dibs__error error;
-
 /* What an examination of each master shows. */
 static struct {
     bool reached, clock_known;

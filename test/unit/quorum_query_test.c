@@ -4,7 +4,6 @@
 #define OVERDUE_MS 20
 
 static dibs_owner owner;
-static struct dibs__error error;
 static bool unsure;
 
 static int setup(void **state)

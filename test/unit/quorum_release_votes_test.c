@@ -3,12 +3,10 @@
 
 #define OVERDUE_MS 20
 
-static struct dibs__attempt attempt;
-static struct dibs__answer answer;
-static struct dibs__error error;
 static struct dibs__op op;
 
-static dibs_status ask(void)
+/* The ask is not begun before. */
+static dibs_status finish_ask(void)
 {
     struct dibs__op asks = dibs__op_ask(&attempt, &answer, the_time + MS(1000));
 
@@ -29,7 +27,7 @@ static void hold(dibs_status third, int64_t takes_ms)
     begin_vote(7, 7, 7);
     attempt = (struct dibs__attempt){.name = "x", .token = "dibs:token", .lease_ms = LEASE_MS};
     voter_says(2, DIBS__OP_ASK, third, takes_ms);
-    assert_status(DIBS_OK, ask());
+    assert_status(DIBS_OK, finish_ask());
     dibs__quorum_conclude(&setting.q.store, &attempt, true);
     assert_true(attempt.store_state.outer == 0 && !attempt.in_store);
     sleeps = 0;
@@ -53,6 +51,14 @@ static dibs_status release(void)
 {
     begin_release();
     return finish_release();
+}
+
+static void expect_release(dibs_status status, int64_t takes_ms)
+{
+    int64_t began = the_time;
+
+    assert_status(status, release());
+    assert_true(the_time == began + MS(takes_ms));
 }
 
 static void all_say(dibs_status first, dibs_status second, dibs_status third)
@@ -80,9 +86,7 @@ TEST(a_majority_confirms_and_the_last_is_not_waited_for)
         hold(DIBS_OK, 0);
         for (size_t i = 0; i < MEMBERS; i++)
             voter_says(i, DIBS__OP_RELEASE, DIBS_OK, i == last ? NEVER_MS : 3);
-        int64_t began = the_time;
-        assert_status(DIBS_OK, release());
-        assert_true(the_time == began + MS(3));
+        expect_release(DIBS_OK, 3);
         assert_int_equal(sleeps, 1);
         assert_int_equal(setting.q.last_reply_at == the_time, 1);
         for (size_t i = 0; i < MEMBERS; i++) {
@@ -124,9 +128,7 @@ TEST(silent_masters_are_waited_for_until_the_deadline)
     hold(DIBS_OK, 0);
     voter_says(0, DIBS__OP_RELEASE, DIBS_OK, NEVER_MS);
     voter_says(1, DIBS__OP_RELEASE, DIBS_OK, NEVER_MS);
-    int64_t began = the_time;
-    assert_status(DIBS_UNAVAILABLE, release());
-    assert_true(the_time == began + MS(1000));
+    expect_release(DIBS_UNAVAILABLE, 1000);
     assert_string_equal(error.detail, "fewer than 2 of 3 masters confirmed the release");
 }
 
@@ -176,14 +178,10 @@ TEST(who_refused_the_lock_counts_as_free)
 {
     hold(DIBS_BUSY, 0);
     voter_says(1, DIBS__OP_RELEASE, DIBS_OK, NEVER_MS);
-    int64_t began = the_time;
-    assert_status(DIBS_OK, release());
-    assert_true(the_time == began + MS(OVERDUE_MS));
+    expect_release(DIBS_OK, OVERDUE_MS);
     hold(DIBS_BUSY, 0);
     voters[1].unsent = true;
-    began = the_time;
-    assert_status(DIBS_OK, release());
-    assert_true(the_time == began);
+    expect_release(DIBS_OK, 0);
     hold(DIBS_BUSY, 0);
     all_say(DIBS_OK, DIBS_NOT_HELD, DIBS_OK);
     assert_status(DIBS_NOT_HELD, release()); /* the token had lost it, so there may have been another since */
@@ -198,13 +196,9 @@ TEST(a_master_in_doubt_does_not_count_as_free)
     for (size_t mute = 0; mute < 2; mute++) {
         hold(DIBS_BUSY, 0);
         struct dibs__member_state *third = state_of_third();
-        dibs__quorum_mutex_lock(&setting.q.mutex);
-        third->in_doubt = true;
-        dibs__quorum_mutex_unlock(&setting.q.mutex);
+        UNDER_MUTEX(third->in_doubt = true);
         voter_says(mute, DIBS__OP_RELEASE, DIBS_OK, NEVER_MS);
-        int64_t began = the_time;
-        assert_status(DIBS_UNAVAILABLE, release());
-        assert_true(the_time == began + MS(1000));
+        expect_release(DIBS_UNAVAILABLE, 1000);
     }
 }
 
@@ -225,9 +219,7 @@ TEST(an_ask_that_was_granted_meanwhile_is_released_with_the_rest)
 TEST(an_ask_under_way_is_not_waited_for_where_a_majority_confirms)
 {
     hold(DIBS_OK, NEVER_MS);
-    int64_t began = the_time;
-    assert_status(DIBS_OK, release());
-    assert_true(the_time == began);
+    expect_release(DIBS_OK, 0);
     assert_int_equal(voters[2].asked[DIBS__OP_RELEASE], 0);
     the_time += MS(1100);
     dibs__detached_attend(&setting.q, the_time);
@@ -246,9 +238,7 @@ TEST(an_ask_under_way_decides_where_the_others_do_not)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         hold(rows[i].says, 5);
         all_say(DIBS_OK, DIBS_UNAVAILABLE, rows[i].releases);
-        int64_t began = the_time;
-        assert_status(rows[i].status, release());
-        assert_true(the_time == began + MS(5));
+        expect_release(rows[i].status, 5);
         assert_int_equal(voters[2].asked[DIBS__OP_RELEASE], rows[i].says == DIBS_OK);
     }
 }
@@ -258,17 +248,13 @@ TEST(an_ask_that_is_looked_at_is_left_to_the_scheduler)
 {
     hold(DIBS_OK, NEVER_MS);
     struct dibs__claim *claim = dibs__claim_find(&setting.q, "dibs:token");
-    dibs__quorum_mutex_lock(&setting.q.mutex);
-    claim->ops[2].is_looked_at = true;
-    dibs__quorum_mutex_unlock(&setting.q.mutex);
+    UNDER_MUTEX(claim->ops[2].is_looked_at = true);
     int64_t began = the_time;
     begin_release();
     assert_true(the_time == began + MS(1000));
     assert_status(DIBS_OK, finish_release());
     assert_int_equal(voters[2].asked[DIBS__OP_RELEASE], 0);
-    dibs__quorum_mutex_lock(&setting.q.mutex);
-    claim->ops[2].is_looked_at = false;
-    dibs__quorum_mutex_unlock(&setting.q.mutex);
+    UNDER_MUTEX(claim->ops[2].is_looked_at = false);
     dibs__claim_unref(&setting.q, claim);
 }
 
@@ -280,15 +266,13 @@ TEST(a_grant_that_is_being_given_back_counts_when_that_is_over)
     voter_says(0, DIBS__OP_ASK, DIBS_BUSY, 0);
     voter_says(1, DIBS__OP_ASK, DIBS_BUSY, 0);
     voter_says(2, DIBS__OP_RELEASE, DIBS_OK, 15);
-    assert_status(DIBS_BUSY, ask()); /* waits for 10 ms */
+    assert_status(DIBS_BUSY, finish_ask()); /* waits for 10 ms */
     voter_says(0, DIBS__OP_ASK, DIBS_OK, 0);
     voter_says(1, DIBS__OP_ASK, DIBS_OK, 0);
-    assert_status(DIBS_OK, ask());
+    assert_status(DIBS_OK, finish_ask());
     dibs__quorum_conclude(&setting.q.store, &attempt, true);
     all_say(DIBS_OK, DIBS_UNAVAILABLE, DIBS_OK);
-    int64_t began = the_time;
-    assert_status(DIBS_OK, release());
-    assert_true(the_time == began + MS(5));
+    expect_release(DIBS_OK, 5);
     assert_int_equal(voters[2].asked[DIBS__OP_RELEASE], 1);
 }
 
@@ -299,9 +283,7 @@ TEST(where_a_renewal_may_set_the_lock_it_is_retracted_too)
 {
     hold(DIBS_BUSY, 0);
     struct dibs__member_state *third = state_of_third();
-    dibs__quorum_mutex_lock(&setting.q.mutex);
-    third->topping_up = true;
-    dibs__quorum_mutex_unlock(&setting.q.mutex);
+    UNDER_MUTEX(third->topping_up = true);
     assert_status(DIBS_OK, release());
     assert_int_equal(voters[2].asked[DIBS__OP_RELEASE], 1);
     assert_int_equal(voters[2].retracted, 1);
@@ -379,7 +361,7 @@ TEST(an_attempt_that_is_given_up_is_retracted)
     attempt = (struct dibs__attempt){.name = "x", .token = "dibs:token", .lease_ms = LEASE_MS};
     for (size_t i = 0; i < MEMBERS; i++)
         voter_says(i, DIBS__OP_ASK, DIBS_BUSY, 0);
-    assert_status(DIBS_BUSY, ask());
+    assert_status(DIBS_BUSY, finish_ask());
     attempt.in_store = true;
     dibs__quorum_conclude(&setting.q.store, &attempt, false);
     assert_true(attempt.number == 0 && attempt.proof == 0 && !attempt.in_store);

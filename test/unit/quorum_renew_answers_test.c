@@ -116,9 +116,7 @@ static void put_in(size_t i, enum dibs__member_phase phase)
 {
     struct dibs__member_state *state = state_at(i);
 
-    dibs__quorum_mutex_lock(&setting.q.mutex);
-    state->phase = phase;
-    dibs__quorum_mutex_unlock(&setting.q.mutex);
+    UNDER_MUTEX(state->phase = phase);
 }
 
 /* ------------------------------------------------------------------ decisions */
@@ -269,9 +267,7 @@ TEST(a_lock_is_set_where_it_was_not_granted)
         setup(state);
         put_in(1, DIBS__MEMBER_NOTHING);
         struct dibs__member_state *first = state_at(0), *second = state_at(1);
-        dibs__quorum_mutex_lock(&setting.q.mutex);
-        first->fence = second->fence = fences[i];
-        dibs__quorum_mutex_unlock(&setting.q.mutex);
+        UNDER_MUTEX(first->fence = second->fence = fences[i]);
         begin_with((struct dibs__renewal){.lease_ms = LEASE_MS, .fence = 7, .look = true}, false);
         assert_true(asked[1]->items[0].top_up && !asked[0]->items[0].top_up);
         assert_true(asked[1]->items[0].fence == (fences[i] > 7 ? 9 : 7) && asked[0]->items[0].fence == 7);
@@ -316,9 +312,7 @@ TEST(an_ask_in_doubt_stays_so_where_a_renewal_set_the_lock)
         setup(state);
         put_in(2, DIBS__MEMBER_NOTHING);
         struct dibs__member_state *third = state_at(2);
-        dibs__quorum_mutex_lock(&setting.q.mutex);
-        third->in_doubt = true;
-        dibs__quorum_mutex_unlock(&setting.q.mutex);
+        UNDER_MUTEX(third->in_doubt = true);
         begin_renewal();
         answers(2, *says[i]);
         assert_int_equal(third->in_doubt, says[i] != &gone);

@@ -28,6 +28,13 @@ static inline void on_changed(void *context, const char *name)
     setting.changes++;
 }
 
+#define UNDER_MUTEX(statement)                                                                                         \
+    do {                                                                                                               \
+        dibs__quorum_mutex_lock(&setting.q.mutex);                                                                     \
+        statement;                                                                                                     \
+        dibs__quorum_mutex_unlock(&setting.q.mutex);                                                                   \
+    } while (0)
+
 /* The teardown of each test. Where nothing is set up, it does nothing. */
 static inline int tear_down(void **state)
 {

@@ -8,8 +8,6 @@
 #define MOST_MS 10000
 #define NUMBER 5
 
-static struct dibs__error error;
-
 static int teardown(void **state)
 {
     if (setting.q.members)

@@ -244,6 +244,58 @@ static inline void begin_vote(uint64_t first, uint64_t second, uint64_t third)
                                    .vote = {.known = true, .ready = true, .process = 1 + i, .longest_ms = LEASE_MS}};
 }
 
+/* The attempt of one thread to get the lock x. */
+static struct dibs__attempt attempt;
+static struct dibs__answer answer;
+static struct dibs__error error;
+
+static inline int end_attempt(void **state)
+{
+    if (setting.q.members)
+        dibs__quorum_conclude(&setting.q.store, &attempt, false);
+    return end_vote(state);
+}
+
+static inline void begin_attempt(uint64_t first, uint64_t second, uint64_t third)
+{
+    end_attempt(NULL);
+    begin_vote(first, second, third);
+    attempt = (struct dibs__attempt){.name = "x", .token = "dibs:token", .lease_ms = LEASE_MS};
+    answer = (struct dibs__answer){.fence = 0};
+}
+
+/* Begins an ask, and goes on only that much later. */
+static inline dibs_status ask_late(int64_t deadline_ms, int64_t late_ms)
+{
+    int64_t began = the_time;
+    struct dibs__op op = dibs__op_ask(&attempt, &answer, the_time + MS(deadline_ms));
+
+    dibs__quorum_ask_begin(&setting.q.store, &op);
+    the_time += MS(late_ms);
+    dibs_status status = dibs__quorum_ask_finish(&setting.q.store, &op, &error);
+    assert_true(status == DIBS_OK || answer.fence == 0);
+    assert_true(status != DIBS_OK || attempt.proof == began || attempt.number > 1);
+    return status;
+}
+
+static inline dibs_status ask(void)
+{
+    return ask_late(1000, 0);
+}
+
+static inline int64_t passed_ms(int64_t since)
+{
+    return (the_time - since) / MS(1);
+}
+
+static inline void expect_ask(dibs_status status, int64_t takes_ms)
+{
+    int64_t began = the_time;
+
+    assert_status(status, ask());
+    assert_int_equal(passed_ms(began), takes_ms);
+}
+
 /* What that master says to that kind of operation, and after which time. */
 static inline void voter_says(size_t i, enum dibs__op_kind kind, dibs_status status, int64_t takes_ms)
 {
