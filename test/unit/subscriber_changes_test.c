@@ -42,11 +42,6 @@ static void expect_key(struct rig *r, size_t i, const char *key)
     assert_memory_equal(r->changes[i].bytes, key, strlen(key));
 }
 
-static void feed_text(int server, const char *bytes)
-{
-    feed(server, bytes, strlen(bytes));
-}
-
 /* -------------------------------------------------------------- to be heard */
 
 TEST_ON(changes_are_asked_for_only_where_wanted, struct rig *r)
@@ -171,7 +166,6 @@ TEST_ON(the_keys_of_a_message_are_told_one_by_one, struct rig *r)
     expect_key(r, 2, "lock");
     expect_key(r, 3, "b");
     assert_int_equal(r->message_count, 0);
-    close(server);
 }
 
 TEST_ON(a_message_without_keys_tells_of_all, struct rig *r)
@@ -182,7 +176,6 @@ TEST_ON(a_message_without_keys_tells_of_all, struct rig *r)
     attend(r);
     assert_int_equal(r->change_count, 2);
     assert_true(r->changes[0].size == NO_KEY && r->changes[1].size == NO_KEY);
-    close(server);
 }
 
 TEST_ON(an_empty_list_tells_of_nothing, struct rig *r)
@@ -194,7 +187,6 @@ TEST_ON(an_empty_list_tells_of_nothing, struct rig *r)
     attend(r);
     assert_int_equal(r->change_count, 0);
     assert_true(serial_of(r) == serial && hear(r).hears);
-    close(server);
 }
 
 TEST_ON(a_message_of_another_shape_tells_of_nothing, struct rig *r)
@@ -225,7 +217,6 @@ TEST_ON(a_message_of_another_shape_tells_of_nothing, struct rig *r)
     attend(r);
     assert_int_equal(r->change_count, 1);
     assert_int_equal(r->message_count, 1);
-    close(server);
 }
 
 TEST_ON(grants_and_changes_arrive_on_one_connection, struct rig *r)

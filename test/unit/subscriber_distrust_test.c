@@ -184,9 +184,7 @@ TEST_ON(an_awaited_subscription_is_not_put_off_for_long, struct rig *r)
     assert_true(deadline_of(r) <= after(r, COMMAND_MS / 2));
     assert_true(pass_pause(r) > 0);
     uint64_t next = subscribed(r);
-    pthread_join(w.thread, NULL);
-    assert_status(DIBS_OK, w.status);
-    assert_int_equal(w.serial, next);
+    expect_subscribed(&w, next);
 }
 
 /* The same where the thread comes before the scheduler has ended the distrusted one. */
@@ -201,9 +199,7 @@ TEST_ON(a_subscription_awaited_before_the_last_has_ended_is_not_put_off, struct 
     assert_true(deadline_of(r) <= after(r, COMMAND_MS / 2));
     pass_pause(r);
     uint64_t next = subscribed(r);
-    pthread_join(w.thread, NULL);
-    assert_status(DIBS_OK, w.status);
-    assert_int_equal(w.serial, next);
+    expect_subscribed(&w, next);
 }
 
 /* What lies in the socket is read before it is decided whether anything has confirmed the subscription. */
@@ -212,11 +208,10 @@ TEST_ON(a_message_in_the_socket_confirms_a_distrusted_subscription, struct rig *
     deafen(r);
     uint64_t serial = subscribed(r);
     int server = take_over(r);
-    feed(server, MESSAGE(4, "last"), strlen(MESSAGE(4, "last")));
+    feed_text(server, MESSAGE(4, "last"));
     dibs__subscriber_distrust(r->subscriber, serial);
     ATTEND_UNTIL(r, !is_connected(r));
     assert_int_equal(r->message_count, 1);
-    close(server);
     assert_true(pass_pause(r) <= MS(10));
     subscribed(r);
 }
@@ -227,11 +222,10 @@ TEST_ON(a_distrusted_subscription_still_tells_of_grants, struct rig *r)
     uint64_t serial = subscribed(r);
     int server = take_over(r);
 
-    feed(server, MESSAGE(4, "last"), strlen(MESSAGE(4, "last")));
+    feed_text(server, MESSAGE(4, "last"));
     dibs__subscriber_distrust(r->subscriber, serial);
     attend(r);
     assert_int_equal(r->message_count, 1);
-    close(server);
 }
 
 TESTS(setup, teardown)

@@ -141,6 +141,12 @@ static void send_to(struct rig *r, unsigned number)
     fake_redis_publish(r->fake, text);
 }
 
+static void tell_by_server(struct rig *r, unsigned number)
+{
+    send_to(r, number);
+    expect_told(number);
+}
+
 static int setup_listeners(void **state)
 {
     int status = setup(state);
@@ -152,13 +158,6 @@ static int setup_listeners(void **state)
     return status;
 }
 
-static bool polls_for_it(struct rig *r)
-{
-    int64_t deadline = DIBS__NEVER;
-    struct pollfd fd = dibs__subscriber_interest(r->subscriber, &deadline);
-    return fd.fd >= 0;
-}
-
 /* ---------------------------------------------------------------- the reading role */
 
 TEST_ON(a_listening_thread_reads_without_the_scheduler, struct rig *r)
@@ -168,9 +167,8 @@ TEST_ON(a_listening_thread_reads_without_the_scheduler, struct rig *r)
     assert_int_equal(reader_of(r), POLL);
     listen_in_thread(r, 0, DIBS__NEVER);
     AWAIT(r->woken == woken + 1); /* so that the scheduler polls for the link no more */
-    assert_false(polls_for_it(r));
-    send_to(r, 0);
-    expect_told(0);
+    assert_false(is_connected(r));
+    tell_by_server(r, 0);
     assert_int_equal(r->woken, woken + 1);
 }
 
@@ -178,8 +176,7 @@ TEST_ON(a_message_for_another_wakes_that_one_alone, struct rig *r)
 {
     for (unsigned i = 0; i < 3; i++)
         listen_in_thread(r, i, DIBS__NEVER);
-    send_to(r, 2);
-    expect_told(2);
+    tell_by_server(r, 2);
     AWAIT(listed(r) == 1);
     assert_false(listeners[0].done);
     assert_false(listeners[1].done);
@@ -195,8 +192,7 @@ TEST_ON(the_reading_role_goes_to_the_longest_waiter, struct rig *r)
         listen_in_thread(r, i, DIBS__NEVER);
     for (unsigned i = 0; i < CROWD; i++) {
         AWAIT(reader_of(r) == THREAD);
-        send_to(r, i);
-        expect_told(i);
+        tell_by_server(r, i);
         AWAIT(listed(r) == (i + 1 < CROWD ? CROWD - i - 2 : 0));
     }
     assert_int_equal(reader_of(r), NOBODY);
@@ -209,8 +205,7 @@ TEST_ON(a_reader_whose_time_is_over_passes_the_role_on, struct rig *r)
     moved_clock_advance(&r->clock, MS(100));
     join(0);
     assert_int_equal(listeners[0].told, 0);
-    send_to(r, 1);
-    expect_told(1);
+    tell_by_server(r, 1);
 }
 
 TEST_ON(a_listed_thread_leaves_at_its_deadline, struct rig *r)
@@ -220,10 +215,8 @@ TEST_ON(a_listed_thread_leaves_at_its_deadline, struct rig *r)
     moved_clock_advance(&r->clock, MS(100));
     join(1);
     AWAIT(listed(r) == 1);
-    send_to(r, 0);
-    expect_told(0);
-    send_to(r, 2);
-    expect_told(2);
+    tell_by_server(r, 0);
+    tell_by_server(r, 2);
 }
 
 /* In this way a thread learns that the runtime closes. */
@@ -238,28 +231,6 @@ TEST_ON(a_listener_woken_by_another_thread_returns, struct rig *r)
     assert_int_equal(reader_of(r), NOBODY);
 }
 
-TEST_ON(the_scheduler_reads_after_nobody_has_for_a_while, struct rig *r)
-{
-    listen_in_thread(r, 0, DIBS__NEVER);
-    send_to(r, 0);
-    expect_told(0);
-    assert_true(r->woken_by == after(r, IDLE_MS));
-    assert_true(deadline_of(r) == after(r, IDLE_MS));
-    assert_false(polls_for_it(r));
-    unsigned woken = r->woken;
-    listen_in_thread(r, 1, DIBS__NEVER); /* wakes no scheduler */
-    assert_int_equal(r->woken, woken);
-    send_to(r, 1);
-    expect_told(1);
-    moved_clock_advance(&r->clock, MS(IDLE_MS) - 1);
-    attend(r);
-    assert_int_equal(reader_of(r), NOBODY);
-    moved_clock_advance(&r->clock, 1);
-    attend(r);
-    assert_int_equal(reader_of(r), POLL);
-    assert_true(polls_for_it(r));
-}
-
 static void expect_idle_for(struct rig *r, int64_t ms)
 {
     assert_int_equal(reader_of(r), NOBODY);
@@ -272,19 +243,32 @@ static void expect_idle_for(struct rig *r, int64_t ms)
     assert_int_equal(reader_of(r), POLL);
 }
 
+TEST_ON(the_scheduler_reads_after_nobody_has_for_a_while, struct rig *r)
+{
+    listen_in_thread(r, 0, DIBS__NEVER);
+    tell_by_server(r, 0);
+    assert_true(r->woken_by == after(r, IDLE_MS));
+    assert_true(deadline_of(r) == after(r, IDLE_MS));
+    assert_false(is_connected(r));
+    unsigned woken = r->woken;
+    listen_in_thread(r, 1, DIBS__NEVER); /* wakes no scheduler */
+    assert_int_equal(r->woken, woken);
+    tell_by_server(r, 1);
+    expect_idle_for(r, IDLE_MS);
+    assert_true(is_connected(r));
+}
+
 /* A begun acquire waits without a thread: its message must not lie unread until the next thread listens. */
 TEST_ON(a_message_for_a_thread_that_does_not_listen_arrives_soon, struct rig *r)
 {
     listen_in_thread(r, 0, DIBS__NEVER);
-    send_to(r, 0);
-    expect_told(0);
+    tell_by_server(r, 0);
     dibs__subscriber_unheard(r->subscriber);
     assert_true(r->woken_by == after(r, UNHEARD_MS));
     expect_idle_for(r, UNHEARD_MS);
     listen_in_thread(r, 1, DIBS__NEVER);
     dibs__subscriber_unheard(r->subscriber);
-    send_to(r, 1);
-    expect_told(1);
+    tell_by_server(r, 1);
     assert_true(r->woken_by == after(r, UNHEARD_MS));
     expect_idle_for(r, UNHEARD_MS);
 }
@@ -350,8 +334,7 @@ TEST_ON(a_subscription_may_be_distrusted_while_a_thread_reads, struct rig *r)
     listen_in_thread(r, 0, DIBS__NEVER);
     dibs__subscriber_distrust(r->subscriber, serial);
     await_another(r, serial);
-    send_to(r, 0);
-    expect_told(0);
+    tell_by_server(r, 0);
 }
 
 TEST_ON(garbage_read_by_a_listener_ends_the_subscription, struct rig *r)
@@ -361,8 +344,7 @@ TEST_ON(garbage_read_by_a_listener_ends_the_subscription, struct rig *r)
     listen_in_thread(r, 0, DIBS__NEVER);
     fake_redis_push(r->fake, "?\r\n");
     await_another(r, serial);
-    send_to(r, 0);
-    expect_told(0);
+    tell_by_server(r, 0);
 }
 
 TEST_ON(a_listeners_reading_answers_a_ping, struct rig *r)
@@ -378,8 +360,7 @@ TEST_ON(a_listeners_reading_answers_a_ping, struct rig *r)
     attend(r);
     assert_int_equal(serial_of(r), serial);
     AWAIT(reader_of(r) == THREAD);
-    send_to(r, 0);
-    expect_told(0);
+    tell_by_server(r, 0);
 }
 
 TEST_ON(an_unanswered_ping_ends_the_subscription_of_a_listener, struct rig *r)
@@ -394,8 +375,7 @@ TEST_ON(an_unanswered_ping_ends_the_subscription_of_a_listener, struct rig *r)
     moved_clock_advance(&r->clock, MS(COMMAND_MS));
     fake_redis_answer(r->fake, "PING", PONG);
     await_another(r, serial);
-    send_to(r, 0);
-    expect_told(0);
+    tell_by_server(r, 0);
 }
 
 /* A thread that listens before there is a subscription reads the next one. */
@@ -409,8 +389,7 @@ TEST_ON(a_thread_may_listen_before_there_is_a_subscription, struct rig *r)
     subscribed(r);
     attend_all(r);
     AWAIT(reader_of(r) == THREAD);
-    send_to(r, 0);
-    expect_told(0);
+    tell_by_server(r, 0);
 }
 
 /* --------------------------------------------------------------------------- stress */

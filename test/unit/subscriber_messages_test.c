@@ -22,10 +22,9 @@ TEST_ON(messages_arrive_in_order, struct rig *r)
     fake_redis_answer(r->fake, "SUBSCRIBE", CONFIRMED MESSAGE(5, "first"));
     subscribed(r);
     int server = take_over(r);
-    feed(server, MESSAGE(1, "2") MESSAGE(5, "third"), strlen(MESSAGE(1, "2") MESSAGE(5, "third")));
+    feed_text(server, MESSAGE(1, "2") MESSAGE(5, "third"));
     attend(r);
     expect_messages(r, texts, 3);
-    close(server);
 }
 
 TEST_ON(messages_arrive_over_an_odd_transport, struct rig *r)
@@ -52,7 +51,6 @@ TEST_ON(a_message_may_come_in_pieces, struct rig *r)
         attend(r);
     }
     expect_messages(r, texts, 1);
-    close(server);
 }
 
 TEST_ON(a_message_may_hold_any_bytes, struct rig *r)
@@ -67,7 +65,6 @@ TEST_ON(a_message_may_hold_any_bytes, struct rig *r)
     assert_int_equal(r->messages[0].size, 8);
     assert_memory_equal(r->messages[0].bytes, "\0\r\n*3\r\n\xff", 8);
     assert_int_equal(r->messages[1].size, 0);
-    close(server);
 }
 
 TEST_ON(more_than_is_read_at_once_arrives_whole, struct rig *r)
@@ -87,7 +84,6 @@ TEST_ON(more_than_is_read_at_once_arrives_whole, struct rig *r)
     assert_int_equal(r->message_count, COUNT);
     for (int i = 0; i < COUNT; i++)
         assert_int_equal(strtol(r->messages[i].bytes + 2, NULL, 10), i);
-    close(server);
 }
 
 TEST_ON(other_replies_are_not_passed_on, struct rig *r)
@@ -122,15 +118,14 @@ TEST_ON(other_replies_are_not_passed_on, struct rig *r)
     int server = take_over(r);
 
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        feed(server, others[i], strlen(others[i]));
+        feed_text(server, others[i]);
         attend(r);
         assert_that(r->message_count == 0 && serial_of(r) == serial, "%s", others[i]);
     }
-    feed(server, MESSAGE(4, "good"), strlen(MESSAGE(4, "good")));
+    feed_text(server, MESSAGE(4, "good"));
     attend(r);
     expect_messages(r, texts, 1);
     assert_int_equal(r->subscribed, 1);
-    close(server);
 }
 
 /* What came before it in the same packet is good. */

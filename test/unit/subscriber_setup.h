@@ -44,6 +44,7 @@ struct rig {
     size_t message_count;
     struct message changes[CHANGES_MOST]; /* keys; where all may have changed, none: its size is then NO_KEY */
     size_t change_count;
+    int server; /* the test's side of a connection that it has taken over; 0: none */
 };
 
 /* The hooks call the subscriber: with its mutex held, such a call would never return. */
@@ -133,6 +134,8 @@ static inline int teardown(void **state)
 {
     struct rig *r = *state;
 
+    if (r->server > 0)
+        close(r->server);
     dibs__subscriber_free(r->subscriber);
     dibs__endpoint_free(&r->endpoint);
     moved_clock_destroy(&r->clock);
@@ -177,6 +180,14 @@ static inline void attend_all(struct rig *r)
     }
 }
 
+/* What the scheduler polls for. */
+static inline struct pollfd polled(struct rig *r)
+{
+    int64_t deadline = DIBS__NEVER;
+
+    return dibs__subscriber_interest(r->subscriber, &deadline);
+}
+
 static inline int64_t deadline_of(struct rig *r)
 {
     int64_t deadline = DIBS__NEVER;
@@ -184,14 +195,17 @@ static inline int64_t deadline_of(struct rig *r)
     return deadline;
 }
 
+static inline bool is_connected(struct rig *r)
+{
+    return polled(r).fd >= 0;
+}
+
 /* Lets the time pass that the scheduler must wait before it tries again, and returns it. */
 static inline int64_t pass_pause(struct rig *r)
 {
-    int64_t deadline, now = moved_clock_now(&r->clock);
+    int64_t deadline = deadline_of(r), now = moved_clock_now(&r->clock);
 
-    deadline = DIBS__NEVER;
-    struct pollfd fd = dibs__subscriber_interest(r->subscriber, &deadline);
-    assert_int_equal(fd.fd, -1);
+    assert_false(is_connected(r));
     assert_true(deadline != DIBS__NEVER);
     if (deadline <= now)
         return 0;
@@ -209,13 +223,6 @@ static inline uint64_t subscribed(struct rig *r)
     return serial_of(r);
 }
 
-static inline bool is_connected(struct rig *r)
-{
-    int64_t deadline = DIBS__NEVER;
-    struct pollfd fd = dibs__subscriber_interest(r->subscriber, &deadline);
-    return fd.fd >= 0;
-}
-
 static inline uint64_t subscribed_again(struct rig *r)
 {
     ATTEND_UNTIL(r, !is_connected(r));
@@ -230,23 +237,30 @@ static inline void expect_failed_try(struct rig *r, unsigned number)
     ATTEND_UNTIL(r, !is_connected(r));
 }
 
-/* Puts the test in the place of the server: the subscriber reads what is written to the returned socket. */
+/*
+ * Puts the test in the place of the server: the subscriber reads what is written to the returned socket, which the
+ * teardown closes.
+ */
 static inline int take_over(struct rig *r)
 {
+    struct pollfd fd = polled(r);
     int pair[2];
 
-    int64_t deadline = DIBS__NEVER;
-    struct pollfd fd = dibs__subscriber_interest(r->subscriber, &deadline);
     assert_true(fd.fd >= 0);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
     assert_int_equal(dup3(pair[0], fd.fd, O_CLOEXEC), fd.fd);
     close(pair[0]);
-    return pair[1];
+    return r->server = pair[1];
 }
 
 static inline void feed(int server, const char *bytes, size_t size)
 {
     assert_int_equal(write(server, bytes, size), (ssize_t)size);
+}
+
+static inline void feed_text(int server, const char *bytes)
+{
+    feed(server, bytes, strlen(bytes));
 }
 
 /* A thread that waits for a subscription. */
@@ -273,6 +287,13 @@ static inline void begin(struct waiter *w, struct rig *r, int64_t deadline)
     *w = (struct waiter){.r = r, .deadline = deadline, .serial = 77};
     assert_int_equal(pthread_create(&w->thread, NULL, run_waiter, w), 0);
     moved_clock_await_waiting(&r->clock, 1);
+}
+
+static inline void expect_subscribed(struct waiter *w, uint64_t serial)
+{
+    pthread_join(w->thread, NULL);
+    assert_status(DIBS_OK, w->status);
+    assert_int_equal(w->serial, serial);
 }
 
 static inline void expect_failed(struct waiter *w, dibs_status status)

@@ -54,11 +54,10 @@ TEST_ON(a_confirmation_at_the_last_moment_is_in_time, struct rig *r)
     ATTEND_UNTIL(r, fake_redis_count(r->fake, "SUBSCRIBE") == 1);
     attend_all(r);
     int server = take_over(r);
-    feed(server, CONFIRMED, strlen(CONFIRMED));
+    feed_text(server, CONFIRMED);
     moved_clock_advance(&r->clock, MS(CONNECT_MS));
     attend(r);
     assert_true(serial_of(r) != 0);
-    close(server);
 }
 
 TEST_ON(a_broken_subscription_is_made_again, struct rig *r)
@@ -139,9 +138,7 @@ TEST_ON(a_confirmed_subscription_wakes_its_waiters, struct rig *r)
     begin(&w, r, DIBS__NEVER); /* which makes it wanted */
     assert_int_equal(r->woken, 1);
     uint64_t serial = subscribed(r);
-    pthread_join(w.thread, NULL);
-    assert_status(DIBS_OK, w.status);
-    assert_int_equal(w.serial, serial);
+    expect_subscribed(&w, serial);
     assert_status(DIBS_OK, dibs__subscriber_await(r->subscriber, 0, &again, &error));
     assert_int_equal(again, serial);
 }
@@ -154,9 +151,7 @@ TEST_ON(a_waiter_for_the_next_subscription_gets_the_next, struct rig *r)
     dibs__subscriber_distrust(r->subscriber, first);
     begin(&w, r, DIBS__NEVER);
     uint64_t second = subscribed_again(r);
-    pthread_join(w.thread, NULL);
-    assert_status(DIBS_OK, w.status);
-    assert_int_equal(w.serial, second);
+    expect_subscribed(&w, second);
 }
 
 TEST_ON(a_wait_for_a_subscription_ends_at_its_deadline, struct rig *r)
@@ -195,8 +190,7 @@ TEST_ON(an_earlier_failure_is_told_only_at_the_deadline, struct rig *r)
     fake_redis_answer(r->fake, "SUBSCRIBE", CONFIRMED);
     pass_pause(r);
     uint64_t serial = subscribed(r);
-    pthread_join(w.thread, NULL);
-    assert_status(DIBS_OK, w.status);
+    expect_subscribed(&w, serial);
     dibs__subscriber_distrust(r->subscriber, serial);
     assert_status(DIBS_UNAVAILABLE, dibs__subscriber_await(r->subscriber, 0, &serial, &w.error));
 }
