@@ -395,19 +395,25 @@ TEST(a_length_that_is_not_announced_is_not_sent)
     assert_false(atomic_load(&setting.q.voting.due));
 }
 
+/* Begins to renew two leases of one lock. */
+static void renew_two(uint32_t first_ms, uint32_t second_ms)
+{
+    static const struct dibs__renewal renewal = {.name = "x", .token = "dibs:token", .fence = 7, .result = DIBS__GONE};
+
+    batch = (struct dibs__batch){.count = 2, .done = done, .items = {renewal, renewal}};
+    batch.items[0].lease_ms = first_ms;
+    batch.items[1].lease_ms = second_ms;
+    batch.items[1].token = "dibs:other"; /* of an earlier process, say */
+    dones = 0;
+    dibs__quorum_renew(&setting.q.store, &batch);
+}
+
 /* Each lease of a batch by itself; where one is not sent, the others keep their places. */
 TEST(the_leases_of_a_batch_are_decided_one_by_one)
 {
-    static const struct dibs__renewal renewal = {
-        .name = "x", .token = "dibs:token", .lease_ms = LEASE_MS, .fence = 7, .result = DIBS__GONE};
-
     for (size_t long_one = 0; long_one < 2; long_one++) {
         setup(state);
-        batch = (struct dibs__batch){.count = 2, .done = done, .items = {renewal, renewal}};
-        batch.items[1].token = "dibs:other"; /* of an earlier process, say */
-        batch.items[long_one].lease_ms = LEASE_MS + 1;
-        dones = 0;
-        dibs__quorum_renew(&setting.q.store, &batch);
+        renew_two(LEASE_MS + (long_one == 0), LEASE_MS + (long_one == 1));
         assert_int_equal(atomic_load(&setting.q.voting.longest_ms), LEASE_MS + 1);
         assert_int_equal(asked[0]->count, 1);
         assert_string_equal(asked[0]->items[0].token, long_one == 0 ? "dibs:other" : "dibs:token");
@@ -422,24 +428,12 @@ TEST(the_leases_of_a_batch_are_decided_one_by_one)
     }
 }
 
-/* Begins to renew two leases of one lock. */
-static void renew_two(void)
-{
-    static const struct dibs__renewal renewal = {
-        .name = "x", .token = "dibs:token", .lease_ms = LEASE_MS, .fence = 7, .result = DIBS__GONE};
-
-    batch = (struct dibs__batch){.count = 2, .done = done, .items = {renewal, renewal}};
-    batch.items[1].token = "dibs:other";
-    dones = 0;
-    dibs__quorum_renew(&setting.q.store, &batch);
-}
-
 /* The reason is that of the batch, the status that of the lease that was refused alone. */
 TEST(why_a_lease_was_refused_is_told_though_others_were_renewed)
 {
     struct dibs__error refusal;
 
-    renew_two();
+    renew_two(LEASE_MS, LEASE_MS);
     for (size_t i = 0; i < MEMBERS; i++) {
         struct dibs__batch *part = asked[i];
         asked[i] = NULL;
@@ -462,7 +456,7 @@ TEST(a_batch_is_done_when_all_its_leases_are_decided)
 {
     const struct dibs__error none = {DIBS_OK, ""};
 
-    renew_two();
+    renew_two(LEASE_MS, LEASE_MS);
     for (size_t i = 0; i < MEMBERS; i++) {
         struct dibs__batch *part = asked[i];
         asked[i] = NULL;

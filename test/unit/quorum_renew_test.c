@@ -93,15 +93,6 @@ TEST(what_one_master_lost_is_set_there_again_later)
     assert_int_equal(renewed(by_all, false), DIBS__RENEWED);
 }
 
-/* Begins an extension or a renewal; the masters do not answer yet. */
-static void begin(struct dibs__batch *batch, uint32_t lease_ms, bool extension, bool *is_done)
-{
-    *batch = (struct dibs__batch){.count = 1, .done = done, .context = is_done};
-    batch->items[0] = (struct dibs__renewal){
-        .name = "x", .token = "dibs:token", .lease_ms = lease_ms, .fence = 7, .extension = extension};
-    dibs__quorum_renew(&setting.q.store, batch);
-}
-
 /* A retraction goes on for as long as the key may be there. */
 TEST(a_retraction_knows_the_lease_of_an_extension)
 {
@@ -109,7 +100,10 @@ TEST(a_retraction_knows_the_lease_of_an_extension)
     bool is_done = false;
 
     atomic_store(&setting.q.voting.announced_ms, 10 * LEASE_MS);
-    begin(&batch, 10 * LEASE_MS, true, &is_done);
+    batch = (struct dibs__batch){.count = 1, .done = done, .context = &is_done};
+    batch.items[0] = (struct dibs__renewal){
+        .name = "x", .token = "dibs:token", .lease_ms = 10 * LEASE_MS, .fence = 7, .extension = true};
+    dibs__quorum_renew(&setting.q.store, &batch);
     for (size_t i = 0; i < MEMBERS; i++)
         answer(i, DIBS__RENEWED);
     dibs__quorum_retract(&setting.q.store, "x", "dibs:token", LEASE_MS, 7);

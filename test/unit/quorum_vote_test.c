@@ -74,16 +74,23 @@ static dibs_status finish_far(struct dibs__store *store, struct dibs__op *op, st
     return finish(store, op, error);
 }
 
-/* A master that is as far away as the command timeout allows is admitted as well, and knows what the others do. */
-TEST(a_look_waits_for_a_master_that_is_far_away)
+/* The last master is far away; a look begins, for leases of at least that length. */
+static void begin_far(int64_t comes_in_ms, uint32_t lease_ms)
 {
     static const struct dibs__store_ops far = {.begin = begin, .progress = progress_of_far, .finish = finish_far};
 
     set_up(&far);
     setting.q.config.command_timeout_ms = 1000;
-    comes_at = moved_clock_now(&setting.clock) + MS(400);
-    dibs__vote_want(&setting.q, 0);
+    heard = 0;
+    comes_at = moved_clock_now(&setting.clock) + MS(comes_in_ms);
+    dibs__vote_want(&setting.q, lease_ms);
     dibs__vote_attend(&setting.q, moved_clock_now(&setting.clock));
+}
+
+/* A master that is as far away as the command timeout allows is admitted as well, and knows what the others do. */
+TEST(a_look_waits_for_a_master_that_is_far_away)
+{
+    begin_far(400, 0);
     for (int i = 0; i < 399; i++) {
         moved_clock_advance(&setting.clock, MS(1));
         dibs__vote_attend(&setting.q, moved_clock_now(&setting.clock));
@@ -98,14 +105,7 @@ TEST(a_look_waits_for_a_master_that_is_far_away)
 /* Else an extension to it would wait for the far master, longer than the lease may last. */
 TEST(a_look_ends_soon_where_a_longer_lease_is_wanted)
 {
-    static const struct dibs__store_ops far = {.begin = begin, .progress = progress_of_far, .finish = finish_far};
-
-    set_up(&far);
-    setting.q.config.command_timeout_ms = 1000;
-    heard = 0;
-    comes_at = DIBS__NEVER;
-    dibs__vote_want(&setting.q, 1000);
-    dibs__vote_attend(&setting.q, moved_clock_now(&setting.clock));
+    begin_far(LIMIT_MS, 1000);
     moved_clock_advance(&setting.clock, MS(150));
     dibs__vote_attend(&setting.q, moved_clock_now(&setting.clock));
     assert_int_equal(heard, 0);
