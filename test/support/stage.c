@@ -1,6 +1,8 @@
 /* Gives a test a runtime on a moved clock and a faulty store. */
 #include "support/stage.h"
 
+#include "support/fixture.h"
+
 int stage_setup(void **state)
 {
     stage *s = calloc(1, sizeof *s);
@@ -64,6 +66,27 @@ void stage_open(stage *s, uint32_t lease_ms)
     s->rt = stage_open_another(s, lease_ms);
 }
 
+void stage_open_at(stage *s, const char *url, uint32_t lease_ms)
+{
+    s->url = url;
+    stage_open(s, lease_ms);
+}
+
+uint64_t stage_open_holding(stage *s, uint32_t lease_ms)
+{
+    stage_open(s, lease_ms);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    return fence_of(s->rt, "a");
+}
+
+dibs_runtime *stage_rival(stage *s, uint32_t lease_ms, const char *name)
+{
+    dibs_runtime *rt = test_runtime(stage_open_another(s, lease_ms));
+
+    assert_status(DIBS_OK, dibs_lock(rt, name));
+    return rt;
+}
+
 void stage_settle(stage *s)
 {
     moved_clock_settle(&s->clock, 1);
@@ -88,8 +111,14 @@ void stage_await_waiting(stage *s, size_t count)
 
 actor *stage_waiter(stage *s, const char *name, int64_t wait_ms, size_t count)
 {
-    actor *a = actor_locking(s->rt, name, wait_ms);
+    return stage_waiter_with(s, name, wait_ms, NULL, count);
+}
 
+actor *stage_waiter_with(stage *s, const char *name, int64_t wait_ms, const dibs_lock_options *options, size_t count)
+{
+    actor *a = actor_start();
+
+    actor_begin_lock_with(a, s->rt, name, wait_ms, options);
     stage_await_waiting(s, count);
     return a;
 }

@@ -38,8 +38,17 @@ int stage_setup_open(void **state);
 /* Opens s->rt, with this lease (0: 30 s). */
 void stage_open(stage *s, uint32_t lease_ms);
 
+/* The same at that URL, as "mem:name": what is opened later shares the store. */
+void stage_open_at(stage *s, const char *url, uint32_t lease_ms);
+
+/* As stage_open; the test's own thread then holds "a". Returns the fence. */
+uint64_t stage_open_holding(stage *s, uint32_t lease_ms);
+
 /* One more runtime on the same clock and the same faults; the caller closes it. */
 dibs_runtime *stage_open_another(stage *s, uint32_t lease_ms);
+
+/* One that holds the name, and is closed at the end of the test. */
+dibs_runtime *stage_rival(stage *s, uint32_t lease_ms, const char *name);
 
 /*
  * Waits until the scheduler of s->rt has done all work that is due; stage_advance moves the clock first. Requires that
@@ -56,6 +65,7 @@ void stage_await_waiting(stage *s, size_t count);
 
 /* A new thread that waits for the name; so many threads wait then. */
 actor *stage_waiter(stage *s, const char *name, int64_t wait_ms, size_t count);
+actor *stage_waiter_with(stage *s, const char *name, int64_t wait_ms, const dibs_lock_options *options, size_t count);
 
 /* Answers the renewals that faults_hold_renewals holds back, and wakes the scheduler to that. */
 void stage_let_renewals_go(stage *s);

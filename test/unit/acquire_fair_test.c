@@ -15,8 +15,7 @@ static int setup(void **state)
     stage *s = *state;
 
     s->settings.handoff_ms = 3600000;
-    s->url = "mem:fair";
-    stage_open(s, LEASE);
+    stage_open_at(s, "mem:fair", LEASE);
     return status;
 }
 
@@ -161,8 +160,7 @@ TEST_ON(a_fair_waiter_waits_no_longer_than_handoff_ms, stage *s)
 
     dibs_close(s->rt);
     s->settings.handoff_ms = 10;
-    stage_open(s, LEASE);
-    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    stage_open_holding(s, LEASE);
     begin(&in_order, s, 1, s->rt, &fair, FOREVER);
     begin(&plain, s, 2, s->rt, NULL, FOREVER);
     begin(&last, s, 3, s->rt, NULL, FOREVER);

@@ -36,9 +36,8 @@ TEST_ON(a_place_is_left_only_to_a_waiter_with_the_same_options, stage *s)
     static const dibs_lock_options others[] = {{.lease_ms = 20000}, {.flags = DIBS_FIXED_LEASE}};
 
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        actor *asker = stage_waiter(s, "a", 100, 1), *stranger = stranger_of(s, 2), *next = actor_start();
-        actor_begin_lock_with(next, s->rt, "a", FOREVER, &others[i]);
-        stage_await_waiting(s, 3);
+        actor *asker = stage_waiter(s, "a", 100, 1), *stranger = stranger_of(s, 2),
+              *next = stage_waiter_with(s, "a", FOREVER, &others[i], 3);
         unsigned asked = acquires(s);
         moved_clock_advance(&s->clock, MS(100));
         assert_status(DIBS_TIMEOUT, actor_result(asker));

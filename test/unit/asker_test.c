@@ -7,10 +7,8 @@
 
 TEST_ON(a_grant_by_the_store_wakes_the_asker_at_once, stage *s)
 {
-    s->url = "mem:grants";
-    stage_open(s, LEASE);
-    dibs_runtime *second = test_runtime(stage_open_another(s, LEASE));
-    assert_status(DIBS_OK, dibs_lock(second, "a"));
+    stage_open_at(s, "mem:grants", LEASE);
+    dibs_runtime *second = stage_rival(s, LEASE, "a");
     actor *other = stage_waiter(s, "a", FOREVER, 1);
     assert_status(DIBS_OK, dibs_unlock(second, "a"));
     assert_status(DIBS_OK, actor_result(other)); /* the clock has not moved */
@@ -24,8 +22,7 @@ TEST_ON(a_lease_that_ends_elsewhere_is_granted_at_once, stage *s)
 {
     const dibs_lock_options fixed = {.lease_ms = 7000, .flags = DIBS_FIXED_LEASE};
 
-    s->url = "mem:grants";
-    stage_open(s, LEASE);
+    stage_open_at(s, "mem:grants", LEASE);
     dibs_runtime *second = test_runtime(stage_open_another(s, LEASE));
     int64_t start = moved_clock_now(&s->clock);
     assert_status(DIBS_OK, dibs_lock_with(second, "a", 0, &fixed));
@@ -54,19 +51,9 @@ TEST_ON(a_hint_makes_the_asker_ask_at_once, stage *s)
         assert_status(DIBS_OK, actor_result(crowd[i + 1]));
     }
     assert_status(DIBS_OK, actor_unlock(crowd[CROWD - 1], s->rt, "a"));
-    end_crowd(crowd);
 }
 
 /* --------------------------------------------------------- how often it asks */
-
-static actor *begin_short(stage *s, const dibs_lock_options *lease, int64_t wait_ms, size_t waiting)
-{
-    actor *a = actor_start();
-
-    actor_begin_lock_with(a, s->rt, "a", wait_ms, lease);
-    stage_await_waiting(s, waiting);
-    return a;
-}
 
 /* Expects one more ask when so much time has passed, and none before. */
 static void expect_ask_after(stage *s, int64_t ms, size_t waiting)
@@ -89,22 +76,19 @@ static void expect_ask_after(stage *s, int64_t ms, size_t waiting)
 TEST_ON(the_asker_asks_as_often_as_its_most_impatient_waiter, stage *s)
 {
     static const dibs_lock_options leases[] = {{.lease_ms = 3000}, {.lease_ms = 6000}, {.lease_ms = 300}};
-    actor *crowd[4] = {actor_start()};
+    actor *crowd[4];
 
-    s->url = "mem:often";
-    stage_open(s, LEASE);
-    dibs_runtime *second = test_runtime(stage_open_another(s, 86400000));
-    assert_status(DIBS_OK, dibs_lock(second, "a"));
-    actor_begin_lock(crowd[0], s->rt, "a", FOREVER);
-    stage_await_waiting(s, 1);
+    stage_open_at(s, "mem:often", LEASE);
+    stage_rival(s, 86400000, "a");
+    crowd[0] = stage_waiter(s, "a", FOREVER, 1);
     expect_ask_after(s, LEASE / 3, 1);
-    crowd[1] = begin_short(s, &leases[0], FOREVER, 2); /* while it sleeps */
+    crowd[1] = stage_waiter_with(s, "a", FOREVER, &leases[0], 2); /* while it sleeps */
     expect_ask_after(s, 1000, 2);
     expect_ask_after(s, 1000, 2);
     moved_clock_advance(&s->clock, MS(500));
-    crowd[2] = begin_short(s, &leases[1], FOREVER, 3);
+    crowd[2] = stage_waiter_with(s, "a", FOREVER, &leases[1], 3);
     expect_ask_after(s, 500, 3);
-    crowd[3] = begin_short(s, &leases[2], 450, 4);
+    crowd[3] = stage_waiter_with(s, "a", 450, &leases[2], 4);
     for (int i = 0; i < 4; i++)
         expect_ask_after(s, 100, 4);
     moved_clock_advance(&s->clock, MS(50)); /* the waiter with the shortest lease has left */
@@ -112,8 +96,6 @@ TEST_ON(the_asker_asks_as_often_as_its_most_impatient_waiter, stage *s)
     expect_ask_after(s, 50, 3); /* the ask that was due already */
     expect_ask_after(s, 1000, 3);
     dibs_shutdown(s->rt);
-    for (int i = 0; i < 4; i++)
-        actor_end(crowd[i]);
 }
 
 /* ------------------------------------------------ behind a foreign holder */
@@ -132,22 +114,18 @@ static unsigned told_again(stage *s)
     return faults_count(&s->faults, &s->faults.told_again);
 }
 
-/* A foreign client holds "a", and the store tells of changes, or does not (0). */
-static void open_foreign(stage *s, uint64_t tells)
-{
-    s->faults.watches = true;
-    s->faults.tells = tells;
-    stage_open(s, LEASE);
-    faults_acquire(&s->faults, DIBS_BUSY, FOR_EVER);
-}
-
 static void change(stage *s, const char *name)
 {
     faulty_store_change(s->rt->core->store, name);
 }
 
-static actor *begin_waiting(stage *s)
+/* A foreign client holds "a", for which a thread waits, and the store tells of changes, or does not (0). */
+static actor *begin_behind_foreign(stage *s, uint64_t tells)
 {
+    s->faults.watches = true;
+    s->faults.tells = tells;
+    stage_open(s, LEASE);
+    faults_acquire(&s->faults, DIBS_BUSY, FOR_EVER);
     actor *other = stage_waiter(s, "a", FOREVER, 1);
     assert_int_equal(acquires(s), 1);
     assert_int_equal(tellings(s), 1);
@@ -167,13 +145,12 @@ static void end_waiting(stage *s, actor *other)
     faults_acquire(&s->faults, DIBS_OK, 0);
     change(s, "a");
     actor_gets(other, s->rt, "a");
-    actor_end(other);
 }
 
 TEST_ON(an_asker_told_of_a_foreign_release_asks_rarely_and_then_at_once, stage *s)
 {
-    open_foreign(s, 7);
-    actor *other = begin_waiting(s);
+    actor *other = begin_behind_foreign(s, 7);
+
     expect_ask_after(s, TOLD, 1);
     expect_ask_after(s, TOLD, 1);
     assert_int_equal(tellings(s), 3);
@@ -184,8 +161,8 @@ TEST_ON(an_asker_told_of_a_foreign_release_asks_rarely_and_then_at_once, stage *
 
 TEST_ON(a_store_that_does_not_tell_is_asked_often, stage *s)
 {
-    open_foreign(s, 0);
-    actor *other = begin_waiting(s);
+    actor *other = begin_behind_foreign(s, 0);
+
     expect_ask_after(s, POLLED, 1);
     expect_ask_after(s, POLLED, 1);
     s->faults.tells = 3;
@@ -204,8 +181,8 @@ TEST_ON(a_store_that_does_not_tell_is_asked_often, stage *s)
 /* The store tells once after each look: after a message, the asker has the lock looked at again. */
 TEST_ON(an_asker_that_was_told_asks_to_be_told_again, stage *s)
 {
-    open_foreign(s, 7);
-    actor *other = begin_waiting(s);
+    actor *other = begin_behind_foreign(s, 7);
+
     for (unsigned i = 1; i <= 5; i++) {
         change(s, "a");
         expect_ask_now(s, i);
@@ -226,8 +203,8 @@ static void expect_rest(stage *s, const char *changed)
 {
     enum { STREAM_MS = 2000, REST_LEAST_MS = 50, FIRST = 8 }; /* so many asks until it rests for that long */
 
-    open_foreign(s, 7);
-    actor *other = begin_waiting(s);
+    actor *other = begin_behind_foreign(s, 7);
+
     change(s, changed);
     expect_ask_now(s, 1);
     for (unsigned i = 0; i < STREAM_MS; i++) {
@@ -240,7 +217,6 @@ static void expect_rest(stage *s, const char *changed)
     change(s, changed); /* while it rests: the message is not forgotten */
     moved_clock_advance(&s->clock, MS(100));
     actor_gets(other, s->rt, "a");
-    actor_end(other);
 }
 
 TEST(an_asker_told_all_the_time_backs_off)
@@ -256,8 +232,8 @@ TEST(an_asker_told_of_all_locks_all_the_time_backs_off)
 /* A message that any lock may have changed concerns this one. */
 TEST_ON(an_asker_told_of_all_locks_asks_to_be_told_again, stage *s)
 {
-    open_foreign(s, 7);
-    actor *other = begin_waiting(s);
+    actor *other = begin_behind_foreign(s, 7);
+
     for (unsigned i = 1; i <= 3; i++) {
         change(s, NULL);
         expect_ask_now(s, i);
@@ -269,8 +245,8 @@ TEST_ON(an_asker_told_of_all_locks_asks_to_be_told_again, stage *s)
 
 TEST_ON(a_message_during_an_ask_is_not_lost, stage *s)
 {
-    open_foreign(s, 7);
-    actor *other = begin_waiting(s);
+    actor *other = begin_behind_foreign(s, 7);
+
     faults_block_acquires(&s->faults);
     change(s, "a");
     faults_await_blocked(&s->faults);
@@ -291,8 +267,7 @@ TEST_ON(a_message_wakes_only_an_asker_that_expects_it, stage *s)
     s->faults.watches = true;
     s->faults.tells = 7;
     stage_open(s, LEASE);
-    dibs_runtime *second = test_runtime(stage_open_another(s, LEASE));
-    assert_status(DIBS_OK, dibs_lock(second, "a"));
+    dibs_runtime *second = stage_rival(s, LEASE, "a");
     actor *other = stage_waiter(s, "a", FOREVER, 1);
     change(s, "a"); /* the holder uses dibs: the store grants the lock by itself */
     change(s, "b");
@@ -306,8 +281,8 @@ TEST_ON(a_message_wakes_only_an_asker_that_expects_it, stage *s)
 
 TEST_ON(a_message_about_another_name_wakes_nobody, stage *s)
 {
-    open_foreign(s, 7);
-    actor *other = begin_waiting(s);
+    actor *other = begin_behind_foreign(s, 7);
+
     change(s, "b");
     change(s, "aa");
     change(s, "");

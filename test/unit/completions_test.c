@@ -21,8 +21,7 @@ static int setup(void **state)
 {
     stage_setup(state);
     s = *state;
-    s->url = "mem:completions";
-    stage_open(s, LEASE);
+    stage_open_at(s, "mem:completions", LEASE);
     q = queue_new();
     task = task_of_runtime(s->rt);
     return 0;
@@ -67,9 +66,7 @@ TEST(a_begun_lock_is_held_once_its_completion_is_taken)
 /* Each failure of a blocking call, in turn. */
 TEST(each_failure_of_a_begun_call_is_told)
 {
-    dibs_runtime *other = test_runtime(stage_open_another(s, LEASE));
-
-    assert_status(DIBS_OK, dibs_lock(other, "a"));
+    stage_rival(s, LEASE, "a");
     assert_status(DIBS_BUSY, task_lock(task, "a", 0, q));
     begin_lock(task, "a", 1000, NULL, q);
     await_that(owner_of(s->rt, "a").waiters > 0);
@@ -192,9 +189,7 @@ TEST(begun_calls_refuse_wrong_arguments)
 /* A thread that waits reads what the server tells; a begun call has none. */
 TEST(the_store_is_told_of_a_wait_without_a_thread)
 {
-    dibs_runtime *holder = test_runtime(stage_open_another(s, LEASE));
-
-    assert_status(DIBS_OK, dibs_lock(holder, "a"));
+    dibs_runtime *holder = stage_rival(s, LEASE, "a");
     assert_status(DIBS_BUSY, task_lock(task, "a", 0, q));
     assert_false(is_told_that_nobody_listens(&s->faults));
     begin_lock(task, "a", FOREVER, NULL, q);
@@ -777,8 +772,7 @@ TEST(fair_acquires_reach_the_store_in_order)
     enum { TASKS = 200 };
     dibs_task *tasks[TASKS];
 
-    dibs_runtime *other = test_runtime(stage_open_another(s, LEASE));
-    assert_status(DIBS_OK, dibs_lock(other, "a"));
+    dibs_runtime *other = stage_rival(s, LEASE, "a");
     for (int i = 0; i < TASKS; i++) {
         tasks[i] = test_task(task_of_runtime(s->rt));
         begin_lock(tasks[i], "a", FOREVER, &fair, q);

@@ -4,9 +4,7 @@
 /* The lease is reserved for the first waiter, whose time ends before its thread runs. */
 TEST_ON(a_waiter_out_of_time_takes_a_lease_parked_for_it, stage *s)
 {
-    stage_open(s, LEASE);
-    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-    uint64_t fence = fence_of(s->rt, "a");
+    uint64_t fence = stage_open_holding(s, LEASE);
     actor *first = stage_waiter(s, "a", 5, 1), *second = stage_waiter(s, "a", FOREVER, 2);
     struct asked before = asked(s);
     unlock_to_the_standing(s);
@@ -54,8 +52,7 @@ TEST_ON(a_shutdown_as_the_lease_is_handed_over_strands_nothing, stage *s)
     static const int64_t waits[] = {0, LONG};
 
     for (size_t i = 0; i < sizeof waits / sizeof waits[0]; i++) {
-        stage_open(s, LEASE);
-        assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+        stage_open_holding(s, LEASE);
         actor *first = stage_waiter(s, "a", FOREVER, 1), *second = stage_waiter(s, "a", FOREVER, 2);
         moved_clock_advance(&s->clock, waits[i]);
         unlock_to_the_standing(s);
@@ -80,8 +77,7 @@ TEST_ON(a_close_as_the_lease_is_handed_over_strands_nothing, stage *s)
     static const int64_t waits[] = {0, LONG};
 
     for (size_t i = 0; i < sizeof waits / sizeof waits[0]; i++) {
-        stage_open(s, LEASE);
-        assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+        stage_open_holding(s, LEASE);
         actor *first = stage_waiter(s, "a", FOREVER, 1), *second = stage_waiter(s, "a", FOREVER, 2);
         moved_clock_advance(&s->clock, waits[i]);
         unlock_to_the_standing(s);
@@ -102,8 +98,7 @@ TEST_ON(a_close_as_the_lease_is_handed_over_strands_nothing, stage *s)
 /* A waiter that does not run yet; an unlock has asked the store on its behalf and got the lock. */
 static actor *one_that_was_asked_for(stage *s)
 {
-    stage_open(s, LEASE);
-    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    stage_open_holding(s, LEASE);
     actor *first = stage_waiter(s, "a", FOREVER, 1);
     moved_clock_advance(&s->clock, MS(HANDOFF));
     moved_clock_stop_the_woken(&s->clock);

@@ -16,8 +16,7 @@ static void expect_no_loss_told(stage *s)
 TEST_ON(a_loss_after_the_hand_over_is_told_to_the_new_holder, stage *s)
 {
     s->settings.handoff_ms = FOR_LONG;
-    stage_open(s, LEASE);
-    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    stage_open_holding(s, LEASE);
     actor *first = stage_waiter(s, "a", FOREVER, 1);
     moved_clock_advance(&s->clock, LONG);
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
@@ -72,8 +71,7 @@ TEST_ON(a_loss_while_the_lease_is_parked_is_told_to_nobody, stage *s)
 TEST_ON(a_lease_that_was_lost_before_its_new_holder_ran_is_not_held, stage *s)
 {
     s->settings.handoff_ms = FOR_LONG;
-    stage_open(s, LEASE);
-    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    stage_open_holding(s, LEASE);
     actor *first = stage_waiter(s, "a", FOREVER, 1), *second = stage_waiter(s, "a", FOREVER, 2);
     moved_clock_advance(&s->clock, LONG);
     unlock_to_the_standing(s);
@@ -225,8 +223,7 @@ TEST_ON(a_cancelled_call_does_not_wait_again_for_a_lease_that_came_too_late, sta
     struct dibs__acquire acquire;
 
     told = 0;
-    stage_open(s, LEASE);
-    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    stage_open_holding(s, LEASE);
     dibs__acquire_init(&acquire, s->rt->core, "a", 1, &wish, &wait_event, &error);
     dibs__acquire_start(&acquire);
     assert_int_equal(acquire.state, DIBS__ACQUIRE_WAITS);

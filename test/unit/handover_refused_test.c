@@ -4,19 +4,16 @@
 /* The waiter gets a lease of its own, by the one command of the unlock. */
 static void expect_not_handed_over(stage *s, const dibs_lock_options *wanted, bool asked_before)
 {
-    actor *next = actor_start();
-    dibs_owner before, after;
-
     uint64_t fence = fence_of(s->rt, "a"), handed_off = stats_of(s->rt).handed_off;
-    actor_begin_lock_with(next, s->rt, "a", FOREVER, wanted);
-    stage_await_waiting(s, 1);
+    actor *next = stage_waiter_with(s, "a", FOREVER, wanted, 1);
+
     moved_clock_advance(&s->clock, LONG);
-    assert_status(DIBS_OK, dibs_query(s->rt, "a", &before));
+    dibs_owner before = owner_of(s->rt, "a");
     struct asked then = asked(s);
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
     assert_status(DIBS_OK, actor_result(next));
     expect_asked(s, then, 1, 1, asked_before ? 0 : 1);
-    assert_status(DIBS_OK, dibs_query(s->rt, "a", &after));
+    dibs_owner after = owner_of(s->rt, "a");
     assert_string_not_equal(before.token, after.token);
     assert_true(fence_in(next, s->rt) > fence);
     assert_int_equal(fence_in(next, s->rt) % DIBS__FENCE_STEPS, 0);
@@ -46,9 +43,7 @@ TEST_ON(a_lease_with_other_options_is_not_handed_over, stage *s)
     }
     assert_status(
         DIBS_OK, dibs_lock(s->rt, "a")); /* the same length is the same lease, whether it was named or is the default */
-    actor *next = actor_start();
-    actor_begin_lock_with(next, s->rt, "a", FOREVER, &the_default);
-    stage_await_waiting(s, 1);
+    actor *next = stage_waiter_with(s, "a", FOREVER, &the_default, 1);
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
     actor_finish(next);
     assert_int_equal(stats_of(s->rt).handed_off, 1);
@@ -58,8 +53,7 @@ TEST_ON(a_lease_with_other_options_is_not_handed_over, stage *s)
 TEST_ON(no_lease_is_handed_over_where_that_is_switched_off, stage *s)
 {
     s->settings.handoff_ms = DIBS_NO_HANDOFF;
-    stage_open(s, LEASE);
-    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    stage_open_holding(s, LEASE);
     expect_not_handed_over(s, NULL, false);
 }
 
@@ -126,8 +120,7 @@ TEST_ON(a_lease_more_than_half_over_is_not_handed_over, stage *s)
 TEST_ON(a_renewed_lease_is_handed_over_as_often_as_wanted, stage *s)
 {
     s->settings.handoff_ms = FOR_LONG;
-    stage_open(s, LEASE);
-    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    stage_open_holding(s, LEASE);
     actor *next = stage_waiter(s, "a", FOREVER, 1);
     for (int i = 0; i < 100; i++)
         stage_advance(s, MS(LEASE) / 3);

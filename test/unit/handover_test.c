@@ -10,15 +10,13 @@ TEST_ON(an_unlock_for_a_waiter_here_does_not_touch_the_store, stage *s)
 {
     static const int64_t waits[] = {0, MS(1), LONG, MS(HANDOFF) - 1};
     enum { COUNT = sizeof waits / sizeof waits[0] };
-    dibs_owner before, after;
-
     stage_open(s, LEASE);
     for (unsigned i = 0; i < COUNT; i++) {
         assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
         uint64_t fence = fence_of(s->rt, "a");
         actor *next = stage_waiter(s, "a", FOREVER, 1);
         moved_clock_advance(&s->clock, waits[i]);
-        assert_status(DIBS_OK, dibs_query(s->rt, "a", &before));
+        dibs_owner before = owner_of(s->rt, "a");
         struct asked then = asked(s);
         assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
         assert_status(DIBS_OK, actor_result(next));
@@ -26,7 +24,7 @@ TEST_ON(an_unlock_for_a_waiter_here_does_not_touch_the_store, stage *s)
         assert_int_equal(fence_in(next, s->rt), fence + 1);
         assert_int_equal(stats_of(s->rt).handed_off, i + 1);
         assert_int_equal(stats_of(s->rt).holds, 1);
-        assert_status(DIBS_OK, dibs_query(s->rt, "a", &after));
+        dibs_owner after = owner_of(s->rt, "a");
         assert_string_equal(before.token, after.token);
         assert_status(DIBS_OK, actor_unlock(next, s->rt, "a"));
         expect_nothing_left(s);
@@ -43,9 +41,7 @@ TEST_ON(a_lease_is_handed_through_the_whole_line, stage *s)
     enum { CROWD = 8 };
     actor *crowd[CROWD];
 
-    stage_open(s, LEASE);
-    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-    uint64_t fence = fence_of(s->rt, "a");
+    uint64_t fence = stage_open_holding(s, LEASE);
     for (size_t i = 0; i < CROWD; i++)
         crowd[i] = stage_waiter(s, "a", FOREVER, i + 1);
     moved_clock_advance(&s->clock, LONG);
@@ -64,8 +60,7 @@ TEST_ON(a_lease_is_handed_through_the_whole_line, stage *s)
 
 TEST_ON(a_long_waiter_comes_before_a_running_thread, stage *s)
 {
-    stage_open(s, LEASE);
-    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    stage_open_holding(s, LEASE);
     actor *sleeper = stage_waiter(s, "a", FOREVER, 1), *other = actor_start();
     moved_clock_advance(&s->clock, LONG);
     unlock_to_the_standing(s);
@@ -78,9 +73,7 @@ TEST_ON(a_long_waiter_comes_before_a_running_thread, stage *s)
 
 TEST_ON(a_running_thread_comes_before_a_new_waiter, stage *s)
 {
-    stage_open(s, LEASE);
-    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-    uint64_t fence = fence_of(s->rt, "a");
+    uint64_t fence = stage_open_holding(s, LEASE);
     actor *sleeper = stage_waiter(s, "a", FOREVER, 1), *other = actor_start();
     moved_clock_advance(&s->clock, MS(1)); /* not longer */
     struct asked before = asked(s);
@@ -103,8 +96,7 @@ TEST_ON(a_running_thread_comes_before_a_new_waiter, stage *s)
 
 TEST_ON(a_parked_lease_is_not_for_waiters_with_other_options, stage *s)
 {
-    stage_open(s, LEASE);
-    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    stage_open_holding(s, LEASE);
     actor *sleeper = stage_waiter(s, "a", FOREVER, 1), *other = actor_start();
     unlock_to_the_standing(s);
     assert_status(DIBS_BUSY, actor_lock_with(other, s->rt, "a", 0, &shorter));
@@ -120,23 +112,20 @@ TEST_ON(a_parked_lease_is_not_for_waiters_with_other_options, stage *s)
 /* handoff_ms counts from the grant by the store, not from the last hand-over. */
 TEST_ON(after_handoff_ms_the_unlock_goes_through_the_store, stage *s)
 {
-    dibs_owner before, after;
-
-    stage_open(s, LEASE);
-    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    stage_open_holding(s, LEASE);
     actor *first = stage_waiter(s, "a", FOREVER, 1), *second = stage_waiter(s, "a", FOREVER, 2),
           *third = stage_waiter(s, "a", FOREVER, 3);
     moved_clock_advance(&s->clock, MS(HANDOFF) - 1);
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
     assert_status(DIBS_OK, actor_result(first));
     uint64_t fence = fence_in(first, s->rt);
-    assert_status(DIBS_OK, dibs_query(s->rt, "a", &before));
+    dibs_owner before = owner_of(s->rt, "a");
     moved_clock_advance(&s->clock, 1);
     struct asked then = asked(s);
     assert_status(DIBS_OK, actor_unlock(first, s->rt, "a"));
     assert_status(DIBS_OK, actor_result(second));
     expect_released_with_an_ask(s, then);
-    assert_status(DIBS_OK, dibs_query(s->rt, "a", &after));
+    dibs_owner after = owner_of(s->rt, "a");
     assert_string_not_equal(before.token, after.token);
     assert_true(fence_in(second, s->rt) > fence);
     assert_int_equal(fence_in(second, s->rt) % DIBS__FENCE_STEPS, 0);

@@ -324,10 +324,8 @@ TEST_WITH(a_hold_that_ends_while_others_are_given_back_is_a_loss, stage_setup, s
     static const char *const names[] = {"a", "b", "c"};
     const dibs_lock_options brief = {.lease_ms = 400, .flags = DIBS_FIXED_LEASE};
 
-    s->url = "mem:given-back";
-    stage_open(s, 0);
-    dibs_runtime *other = test_runtime(stage_open_another(s, 0));
-    assert_status(DIBS_OK, dibs_lock(other, "c"));
+    stage_open_at(s, "mem:given-back", 0);
+    stage_rival(s, 0, "c");
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &brief));
     s->faults.on_release_arg = s;
     s->faults.on_release = let_half_a_second_pass;

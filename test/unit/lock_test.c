@@ -68,8 +68,7 @@ TEST_WITH(the_owner_is_a_thread_of_a_runtime, stage_setup, stage_teardown, stage
     actor *other = actor_start();
     dibs_hold hold = {.count = 7, .lost = true};
 
-    s->url = "mem:owners";
-    stage_open(s, LEASE);
+    stage_open_at(s, "mem:owners", LEASE);
     dibs_runtime *second = test_runtime(stage_open_another(s, LEASE));
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     assert_status(DIBS_BUSY, actor_lock(other, s->rt, "a", 0));

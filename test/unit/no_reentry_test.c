@@ -124,8 +124,7 @@ TEST_ON(no_reentry_checks_arguments_first, stage *s)
 
 TEST_WITH(no_reentry_does_not_concern_another_owner, stage_setup, stage_teardown, stage *s)
 {
-    s->url = "mem:no_reentry";
-    stage_open(s, LEASE);
+    stage_open_at(s, "mem:no_reentry", LEASE);
     dibs_runtime *second = test_runtime(stage_open_another(s, LEASE));
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     assert_status(DIBS_BUSY, dibs_lock_with(second, "a", 0, &once));

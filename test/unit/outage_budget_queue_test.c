@@ -9,8 +9,7 @@ static actor *asker_in_an_outage(stage *s)
 {
     stage_open(s, 0);
     faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
-    actor *asker = stage_waiter(s, "x", DIBS_WAIT_FOREVER, 1);
-    return asker;
+    return stage_waiter(s, "x", DIBS_WAIT_FOREVER, 1);
 }
 
 TEST_ON(a_single_try_is_told_of_an_outage, stage *s)
@@ -34,11 +33,8 @@ TEST_ON(a_thread_in_line_is_told_of_an_outage, stage *s)
 
     s->settings.outage_ms = 3600000;
     actor *asker = asker_in_an_outage(s);
-    for (size_t i = 0; i < CROWD; i++) {
-        crowd[i] = actor_start();
-        actor_begin_lock(crowd[i], s->rt, "x", 400);
-        stage_await_waiting(s, i + 2);
-    }
+    for (size_t i = 0; i < CROWD; i++)
+        crowd[i] = stage_waiter(s, "x", 400, i + 2);
     moved_clock_advance(&s->clock, MS(400));
     for (size_t i = 0; i < CROWD; i++)
         assert_status(DIBS_UNAVAILABLE, actor_result(crowd[i]));
@@ -85,10 +81,8 @@ TEST_ON(a_thread_suspended_in_an_ask_has_its_whole_outage_budget, stage *s)
 /* The thread had no reply from the store for longer than outage_ms because it was told to wait: that is no outage. */
 TEST_ON(a_thread_that_slept_for_long_has_its_whole_outage_budget, stage *s)
 {
-    s->url = "mem:long";
-    stage_open(s, 0);
-    dibs_runtime *holder = test_runtime(stage_open_another(s, 86400000));
-    assert_status(DIBS_OK, dibs_lock(holder, "x"));
+    stage_open_at(s, "mem:long", 0);
+    dibs_runtime *holder = stage_rival(s, 86400000, "x");
     actor *asker = stage_waiter(s, "x", DIBS_WAIT_FOREVER, 1);
     faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
     moved_clock_advance(&s->clock, MS(10000)); /* a third of its lease: it asks again */
@@ -106,11 +100,8 @@ static void begin_behind_a_thread(stage *s, actor *waiters[CROWD], int64_t wait_
     s->settings.handoff_ms = DIBS_NO_HANDOFF;
     stage_open(s, 86400000);
     assert_status(DIBS_OK, dibs_lock(s->rt, "x"));
-    for (size_t i = 0; i < CROWD; i++) {
-        waiters[i] = actor_start();
-        actor_begin_lock(waiters[i], s->rt, "x", i == 0 ? wait_of_the_first : DIBS_WAIT_FOREVER);
-        stage_await_waiting(s, i + 1);
-    }
+    for (size_t i = 0; i < CROWD; i++)
+        waiters[i] = stage_waiter(s, "x", i == 0 ? wait_of_the_first : DIBS_WAIT_FOREVER, i + 1);
     moved_clock_advance(&s->clock, MS(10000));
 }
 
@@ -199,17 +190,16 @@ static void meet_a_rival(stage *s, size_t waiting)
     moved_clock_advance(&s->clock, MS(1000)); /* the waiter asks once more: granted, and without replicas again */
 }
 
-static actor *asker_without_replicas(stage *s, int64_t wait_ms)
+static actor *asker_without_replicas(stage *s)
 {
     stage_open(s, 0);
     faults_set(&s->faults, &s->faults.too_few_replicas, true);
-    actor *asker = stage_waiter(s, "x", wait_ms, 1);
-    return asker;
+    return stage_waiter(s, "x", DIBS_WAIT_FOREVER, 1);
 }
 
 TEST_ON(a_rival_does_not_renew_the_budget_of_a_waiter_without_replicas, stage *s)
 {
-    actor *asker = asker_without_replicas(s, DIBS_WAIT_FOREVER);
+    actor *asker = asker_without_replicas(s);
 
     for (int ms = 0; ms < 4800; ms += 1200)
         meet_a_rival(s, 1);
@@ -222,7 +212,7 @@ TEST_ON(a_rival_does_not_renew_the_budget_of_a_waiter_without_replicas, stage *s
 /* Then another client holds the lock for long: now it is known to be taken, and a later failure is a new outage. */
 TEST_ON(grants_without_replicas_are_forgotten, stage *s)
 {
-    actor *asker = asker_without_replicas(s, DIBS_WAIT_FOREVER), *other = actor_start();
+    actor *asker = asker_without_replicas(s);
 
     faults_set(&s->faults, &s->faults.too_few_replicas, false);
     faults_acquire(&s->faults, DIBS_BUSY, FOR_EVER);
@@ -231,8 +221,7 @@ TEST_ON(grants_without_replicas_are_forgotten, stage *s)
         stage_await_waiting(s, 1);
     }
     assert_status(DIBS_BUSY, dibs_trylock(s->rt, "x"));
-    actor_begin_lock(other, s->rt, "x", 400);
-    stage_await_waiting(s, 2);
+    actor *other = stage_waiter(s, "x", 400, 2);
     moved_clock_advance(&s->clock, MS(400));
     assert_status(DIBS_TIMEOUT, actor_result(other));
     faults_acquire(&s->faults, DIBS_UNAVAILABLE, 1);
@@ -313,13 +302,10 @@ TEST_ON(a_last_ask_without_an_answer_hides_no_lack_of_replicas, stage *s)
 /* The waiters leave together, not one after the other with an outage budget each. */
 TEST_ON(all_waiters_without_replicas_give_up_together, stage *s)
 {
-    actor *crowd[CROWD] = {asker_without_replicas(s, DIBS_WAIT_FOREVER)};
+    actor *crowd[CROWD] = {asker_without_replicas(s)};
 
-    for (size_t i = 1; i < CROWD; i++) {
-        crowd[i] = actor_start();
-        actor_begin_lock(crowd[i], s->rt, "x", DIBS_WAIT_FOREVER);
-        stage_await_waiting(s, i + 1);
-    }
+    for (size_t i = 1; i < CROWD; i++)
+        crowd[i] = stage_waiter(s, "x", DIBS_WAIT_FOREVER, i + 1);
     for (int ms = 0; ms < 4800; ms += 1200)
         meet_a_rival(s, CROWD);
     stage_await_waiting(s, CROWD);
@@ -332,12 +318,11 @@ TEST_ON(all_waiters_without_replicas_give_up_together, stage *s)
  */
 TEST_ON(a_later_waiter_without_replicas_has_budget_left, stage *s)
 {
-    actor *early = asker_without_replicas(s, DIBS_WAIT_FOREVER), *late = actor_start();
+    actor *early = asker_without_replicas(s);
 
     meet_a_rival(s, 1); /* 1,200 ms */
     stage_await_waiting(s, 1);
-    actor_begin_lock(late, s->rt, "x", DIBS_WAIT_FOREVER);
-    stage_await_waiting(s, 2);
+    actor *late = stage_waiter(s, "x", DIBS_WAIT_FOREVER, 2);
     for (int ms = 1200; ms < 4800; ms += 1200)
         meet_a_rival(s, 2);
     stage_await_waiting(s, 2);

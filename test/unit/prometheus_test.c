@@ -97,8 +97,7 @@ TEST_ON(threads_that_wait_are_counted_while_they_wait, stage *s)
 TEST_ON(a_thread_that_waits_for_the_store_is_counted, stage *s)
 {
     stage_open(s, LEASE);
-    dibs_runtime *other = test_runtime(stage_open_another(s, LEASE));
-    assert_status(DIBS_OK, dibs_lock(other, "a"));
+    dibs_runtime *other = stage_rival(s, LEASE, "a");
     actor *next = stage_waiter(s, "a", FOREVER, 1);
     expect_line(s->rt, "dibs_waiting 1");
     assert_status(DIBS_OK, dibs_unlock(other, "a"));

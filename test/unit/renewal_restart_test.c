@@ -280,8 +280,7 @@ TEST_ON(a_begun_unlock_that_waits_for_another_server_is_in_nobodys_way, stage *s
 /* An ordinary renewal cannot restore anything, so an unlock does not wait for it. */
 TEST_ON(an_unlock_waits_for_no_other_renewal, stage *s)
 {
-    stage_open(s, LEASE);
-    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    stage_open_holding(s, LEASE);
     faults_hold_renewals(&s->faults);
     expect_renewals_after(s, MS(10000), 1);
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));

@@ -223,9 +223,7 @@ TEST_ON(shutdown_ends_all_waits_and_nothing_else, stage *s)
     faults_acquire(&s->faults, DIBS_BUSY, FOR_EVER);
     for (size_t i = 0; i < CROWD;
          i++) { /* for each name one thread asks and one waits for it; two more wait for a holder of this process */
-        crowd[i] = actor_start();
-        actor_begin_lock(crowd[i], s->rt, i < 4 ? (i % 2 ? "a" : "b") : "held", DIBS_WAIT_FOREVER);
-        stage_await_waiting(s, i + 1);
+        crowd[i] = stage_waiter(s, i < 4 ? (i % 2 ? "a" : "b") : "held", DIBS_WAIT_FOREVER, i + 1);
     }
     dibs_shutdown(s->rt);
     for (size_t i = 0; i < CROWD; i++)
@@ -265,8 +263,7 @@ TEST_ON(a_grant_in_flight_at_the_shutdown_is_kept_or_closed, stage *s)
  */
 TEST_ON(locks_released_by_close_are_lost, stage *s)
 {
-    stage_open(s, LEASE);
-    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    stage_open_holding(s, LEASE);
     struct dibs__lease *lease = dibs__holds_find(s->rt->serial, "a", 1)->lease;
     dibs__lease_ref(lease);
     assert_false(dibs__lease_is_lost(lease, moved_clock_now(&s->clock)));
@@ -279,8 +276,7 @@ TEST_ON(closing_releases_what_other_threads_hold, stage *s)
 {
     actor *holder = actor_start(), *waiter = actor_start();
 
-    s->url = "mem:closing";
-    stage_open(s, LEASE);
+    stage_open_at(s, "mem:closing", LEASE);
     dibs_runtime *second = test_runtime(stage_open_another(s, LEASE));
     assert_status(DIBS_OK, actor_lock(holder, s->rt, "a", 0));
     assert_status(DIBS_OK, actor_lock(holder, s->rt, "a", 0));
@@ -375,8 +371,7 @@ static dibs_status open_checking(struct dibs__store **out, const struct dibs__st
 TEST_ON(a_lease_is_lost_before_the_close_lets_the_store_delete_its_key, stage *s)
 {
     s->settings.open_store = open_checking;
-    stage_open(s, LEASE);
-    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    stage_open_holding(s, LEASE);
     checked_runtime = s->rt;
     checked_meanwhile = DIBS_OK;
     close_runtime(&s->rt);
@@ -395,8 +390,7 @@ TEST_ON(closing_waits_for_retractions_for_a_limited_time, stage *s)
     actor *closer = actor_start();
 
     for (size_t i = 0; i < sizeof confirms / sizeof confirms[0]; i++) {
-        stage_open(s, LEASE);
-        assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+        stage_open_holding(s, LEASE);
         faults_release(&s->faults, DIBS_UNAVAILABLE, 1);
         assert_status(DIBS_UNAVAILABLE, dibs_unlock(s->rt, "a"));
         actor_begin(closer, close_in_actor, s);
@@ -448,8 +442,7 @@ TEST_ON(closing_waits_once_for_calls_and_the_store_together, stage *s)
 {
     actor *asker = actor_start();
 
-    stage_open(s, LEASE);
-    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    stage_open_holding(s, LEASE);
     faults_release(&s->faults, DIBS_UNAVAILABLE, 1);
     assert_status(DIBS_UNAVAILABLE, dibs_unlock(s->rt, "a"));
     faults_block_acquires(&s->faults);
@@ -516,8 +509,7 @@ TEST_ON(a_thread_that_ends_with_a_lost_lock_orphans_nothing, stage *s)
 
 TEST_ON(two_runtimes_on_one_thread_are_two_owners, stage *s)
 {
-    s->url = "mem:two";
-    stage_open(s, LEASE);
+    stage_open_at(s, "mem:two", LEASE);
     dibs_runtime *second = stage_open_another(s, LEASE);
     s->url = "mem:three";
     dibs_runtime *elsewhere = test_runtime(stage_open_another(s, LEASE));

@@ -85,8 +85,7 @@ TEST_ON(the_holds_of_the_thread_are_untouched, stage *s)
 
 TEST_WITH(a_call_concerns_the_innermost_task_of_its_runtime, stage_setup, stage_teardown, stage *s)
 {
-    s->url = "mem:tasks";
-    stage_open(s, LEASE);
+    stage_open_at(s, "mem:tasks", LEASE);
     dibs_runtime *second = test_runtime(stage_open_another(s, LEASE));
     dibs_task *outer = test_task(task_of_runtime(s->rt)), *inner = test_task(task_of_runtime(s->rt)),
               *foreign = test_task(task_of_runtime(second));
@@ -313,10 +312,8 @@ TEST_WITH(a_cancelled_tasks_rivals_go_on_waiting, stage_setup, stage_teardown, s
     actor *crowd[CROWD];
     dibs_task *tasks[CROWD];
 
-    s->url = "mem:tasks";
-    stage_open(s, LEASE);
-    dibs_runtime *holder = test_runtime(stage_open_another(s, LEASE));
-    assert_status(DIBS_OK, dibs_lock(holder, "a"));
+    stage_open_at(s, "mem:tasks", LEASE);
+    dibs_runtime *holder = stage_rival(s, LEASE, "a");
     for (int i = 0; i < CROWD; i++) {
         crowd[i] = actor_start();
         tasks[i] = task_of_runtime(s->rt);
@@ -415,8 +412,7 @@ TEST_ON(a_task_may_be_freed_after_close, stage *s)
 /* The store does not answer; dibs_task_free does not wait for it, and the name is free in the end. */
 TEST_WITH(freeing_a_task_does_not_wait_for_the_store, stage_setup, stage_teardown, stage *s)
 {
-    s->url = "mem:tasks";
-    stage_open(s, LEASE);
+    stage_open_at(s, "mem:tasks", LEASE);
     dibs_runtime *other = test_runtime(stage_open_another(s, LEASE));
     dibs_task *task = task_of_runtime(s->rt);
     assert_status(DIBS_OK, dibs_task_enter(task));

@@ -11,17 +11,8 @@
 /* Lets CROWD threads wait for "a", one after another: each sleeps before the next begins. */
 static inline void begin_crowd(stage *s, actor **crowd, size_t asleep, int64_t wait_ms)
 {
-    for (size_t i = 0; i < CROWD; i++) {
-        crowd[i] = actor_start();
-        actor_begin_lock(crowd[i], s->rt, "a", wait_ms);
-        stage_await_waiting(s, asleep + i + 1);
-    }
-}
-
-static inline void end_crowd(actor **crowd)
-{
     for (size_t i = 0; i < CROWD; i++)
-        actor_end(crowd[i]);
+        crowd[i] = stage_waiter(s, "a", wait_ms, asleep + i + 1);
 }
 
 #endif

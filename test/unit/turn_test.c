@@ -79,7 +79,6 @@ TEST_ON(local_waiters_get_the_turn_in_order_of_arrival, stage *s)
         assert_status(DIBS_OK, actor_unlock(crowd[i], s->rt, "a"));
     }
     assert_int_equal(stats_of(s->rt).contended, CROWD);
-    end_crowd(crowd);
 }
 
 TEST_ON(a_local_waiter_that_gives_up_keeps_the_others_order, stage *s)
@@ -89,11 +88,8 @@ TEST_ON(a_local_waiter_that_gives_up_keeps_the_others_order, stage *s)
     actor *crowd[COUNT];
 
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-    for (size_t i = 0; i < COUNT; i++) {
-        crowd[i] = actor_start();
-        actor_begin_lock(crowd[i], s->rt, "a", waits[i]);
-        stage_await_waiting(s, i + 1);
-    }
+    for (size_t i = 0; i < COUNT; i++)
+        crowd[i] = stage_waiter(s, "a", waits[i], i + 1);
     moved_clock_advance(&s->clock, MS(5000));
     for (size_t i = 0; i < COUNT; i += 2)
         assert_status(DIBS_TIMEOUT, actor_result(crowd[i]));
@@ -122,7 +118,6 @@ TEST_ON(one_thread_at_a_time_asks_for_a_name, stage *s)
     for (size_t i = 0; i < CROWD; i++)
         assert_status(DIBS_TIMEOUT, actor_result(crowd[i]));
     assert_int_equal(s->faults.inside_most, 1);
-    end_crowd(crowd);
 }
 
 TEST_ON(other_names_do_not_wait_for_a_turn, stage *s)

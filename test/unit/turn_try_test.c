@@ -274,14 +274,10 @@ TEST_WITH(an_old_outage_does_not_answer_a_single_try, stage_setup, stage_teardow
 {
     struct asker first, other;
     const dibs_lock_options fairly = {.flags = DIBS_FAIR};
-    actor *fair = actor_start();
 
-    s->url = "mem:old";
-    stage_open(s, 0);
-    dibs_runtime *second = test_runtime(stage_open_another(s, 0));
-    assert_status(DIBS_OK, dibs_lock(second, "a"));
-    actor_begin_lock_with(fair, s->rt, "a", FOREVER, &fairly);
-    stage_await_waiting(s, 1);
+    stage_open_at(s, "mem:old", 0);
+    dibs_runtime *second = stage_rival(s, 0, "a");
+    actor *fair = stage_waiter_with(s, "a", FOREVER, &fairly, 1);
     faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
     begin(&first, s, 100);
     stage_await_waiting(s, 2);
@@ -304,8 +300,7 @@ TEST_WITH(a_hold_ends_the_known_answer, stage_setup, stage_teardown, stage *s)
     struct asker next, other;
 
     s->settings.handoff_ms = DIBS_NO_HANDOFF;
-    stage_open(s, 0);
-    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    stage_open_holding(s, 0);
     begin(&next, s, FOREVER);
     stage_await_waiting(s, 1);
     faults_block_acquires(&s->faults);
