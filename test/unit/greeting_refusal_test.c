@@ -85,13 +85,11 @@ TEST_ON(a_refusal_does_not_quote_the_server, struct rig *r)
         {"INFO", "-BUSY xyz\r\n", DIBS_UNAVAILABLE, "INFO", "BUSY"},
         {"TIME", "xyz\r\n", DIBS_STORE_ERROR, "127.0.0.1", "does not speak as a Redis server"},
     };
-    char url[96];
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fake_redis_stop(r->fake);
         r->fake = fake_redis_start(true);
-        snprintf(url, sizeof url, "redis://user:secret@127.0.0.1:%u/3", fake_redis_port(r->fake));
-        use_url(r, url);
+        use_url_with(r, "user:secret", "/3");
         expect_refused(r, cases[i].prefix, cases[i].reply, cases[i].status);
         assert_that(strstr(r->error.detail, cases[i].command) && strstr(r->error.detail, cases[i].meaning) &&
                         !strstr(r->error.detail, "xyz"),
@@ -119,11 +117,10 @@ TEST_ON(odd_answers_to_a_greeting_count_as_none, struct rig *r)
     fake_redis_answer(r->fake, "INFO", "$13\r\nrun_id:short\n\r\n");
     for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) {
         fake_redis_answer(r->fake, "TIME", times[i]);
-        struct dibs__link *link = connected(r, NULL);
-        assert_int_equal(link->view.server_ahead_us, 0);
-        assert_int_equal(link->view.id.client, 0);
-        assert_string_equal(link->view.id.run_id, "");
-        dibs__link_free(link);
+        struct dibs__link_view view = connect_and_leave(r, NULL);
+        assert_int_equal(view.server_ahead_us, 0);
+        assert_int_equal(view.id.client, 0);
+        assert_string_equal(view.id.run_id, "");
     }
 }
 

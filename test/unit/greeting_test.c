@@ -72,10 +72,8 @@ TEST_ON(only_without_eval_the_scripts_are_loaded, struct rig *r)
 TEST_ON(a_greeting_authenticates_first, struct rig *r)
 {
     static const char *const order[] = {"AUTH user secret", "SELECT 3", "CLIENT SETNAME", "CLIENT ID"};
-    char url[96];
 
-    snprintf(url, sizeof url, "redis://user:secret@127.0.0.1:%u/3", fake_redis_port(r->fake));
-    use_url(r, url);
+    use_url_with(r, "user:secret", "/3");
     connect_and_leave(r, NULL);
     expect_in_order(r, order, sizeof order / sizeof *order);
 }
@@ -83,10 +81,8 @@ TEST_ON(a_greeting_authenticates_first, struct rig *r)
 TEST_ON(a_password_alone_needs_no_user, struct rig *r)
 {
     static const char *const order[] = {"AUTH secret", "CLIENT SETNAME"};
-    char url[96];
 
-    snprintf(url, sizeof url, "redis://:secret@127.0.0.1:%u", fake_redis_port(r->fake));
-    use_url(r, url);
+    use_url_with(r, ":secret", "");
     connect_and_leave(r, NULL);
     expect_in_order(r, order, sizeof order / sizeof *order);
     assert_int_equal(fake_redis_count(r->fake, "SELECT"), 0);
@@ -101,10 +97,8 @@ TEST_ON(a_subscriber_only_authenticates_and_subscribes, struct rig *r)
     static const char *const order[] = {"AUTH user secret", "CLIENT SETNAME tester", "CLIENT ID", "INFO server",
                                         "CLIENT KILL ID 9223372036854775807"};
     static const struct dibs__link_id before = {.client = 77, .run_id = FAKE_RUN_ID, .may_kill = true};
-    char url[96];
 
-    snprintf(url, sizeof url, "redis://user:secret@127.0.0.1:%u/3", fake_redis_port(r->fake));
-    use_url(r, url);
+    use_url_with(r, "user:secret", "/3");
     fake_redis_answer(r->fake, "SUBSCRIBE", SUBSCRIBED);
     struct dibs__link *link = try_connect_for(r, DIBS__LINK_SUBSCRIPTIONS, &before);
     assert_that(link, "%s", r->error.detail);
@@ -120,7 +114,7 @@ TEST_ON(a_subscriber_only_authenticates_and_subscribes, struct rig *r)
 
 TEST_ON(the_previous_link_is_ended, struct rig *r)
 {
-    struct dibs__link_id first = connect_and_leave(r, NULL);
+    struct dibs__link_id first = connect_and_leave(r, NULL).id;
 
     connect_and_leave(r, &first);
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 1);
@@ -143,7 +137,7 @@ static void expect_not_killed(struct rig *r, struct dibs__link_id before)
 
 TEST_ON(the_previous_link_of_another_server_is_left_alone, struct rig *r)
 {
-    struct dibs__link_id first = connect_and_leave(r, NULL);
+    struct dibs__link_id first = connect_and_leave(r, NULL).id;
 
     memset(first.run_id, 'e', 40);
     expect_not_killed(r, first);
@@ -151,7 +145,7 @@ TEST_ON(the_previous_link_of_another_server_is_left_alone, struct rig *r)
 
 TEST_ON(a_previous_link_without_an_id_is_left_alone, struct rig *r)
 {
-    const struct dibs__link_id first = connect_and_leave(r, NULL);
+    const struct dibs__link_id first = connect_and_leave(r, NULL).id;
     struct dibs__link_id changed = first;
 
     changed.client = 0;
@@ -171,10 +165,7 @@ TEST_ON(a_previous_link_without_an_id_is_left_alone, struct rig *r)
 static bool is_in_a_cluster(struct rig *r, const char *info)
 {
     fake_redis_answer(r->fake, "INFO cluster", info);
-    struct dibs__link *link = connected(r, NULL);
-    bool cluster = link->view.cluster;
-    dibs__link_free(link);
-    return cluster;
+    return connect_and_leave(r, NULL).cluster;
 }
 
 TEST_ON(a_server_says_whether_it_is_in_a_cluster, struct rig *r)
@@ -187,43 +178,35 @@ TEST_ON(a_server_says_whether_it_is_in_a_cluster, struct rig *r)
 
 /* ---------------------------------------------------------- sharded channels */
 
-static bool may_use_slots(struct rig *r)
-{
-    struct dibs__link *link = connected(r, NULL);
-    bool sharded = link->view.sharded;
-    dibs__link_free(link);
-    return sharded;
-}
-
 /* Only a server that is part of a cluster is asked. */
 TEST_ON(a_server_says_whether_it_has_sharded_channels, struct rig *r)
 {
     static const char *const refusals[] = {"-NOPERM no right\r\n", "-ERR unknown command\r\n"};
     static const char *const elsewhere[] = {":0\r\n", "-MOVED 1 127.0.0.1:7000\r\n", "-CLUSTERDOWN no\r\n"};
 
-    assert_false(may_use_slots(r));
+    assert_false(connect_and_leave(r, NULL).sharded);
     assert_int_equal(fake_redis_count(r->fake, "SPUBLISH"), 0);
     fake_redis_answer(r->fake, "INFO cluster", "$30\r\n# Cluster\r\ncluster_enabled:1\r\n\r\n");
     for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++) {
         fake_redis_answer(r->fake, "SPUBLISH dibs:test ", elsewhere[i]);
         fake_redis_answer(r->fake, "PUBSUB SHARDNUMSUB", "*0\r\n");
-        assert_true(may_use_slots(r));
+        assert_true(connect_and_leave(r, NULL).sharded);
         for (size_t j = 0; j < sizeof refusals / sizeof *refusals; j++) {
             fake_redis_answer(r->fake, "PUBSUB SHARDNUMSUB", refusals[j]);
-            assert_false(may_use_slots(r));
+            assert_false(connect_and_leave(r, NULL).sharded);
         }
     }
     fake_redis_answer(r->fake, "PUBSUB SHARDNUMSUB", "*0\r\n");
     for (size_t j = 0; j < sizeof refusals / sizeof *refusals; j++) {
         fake_redis_answer(r->fake, "SPUBLISH", refusals[j]);
-        assert_false(may_use_slots(r));
+        assert_false(connect_and_leave(r, NULL).sharded);
     }
 }
 
 /* ------------------------------------------------------------- its version */
 
-/* A link to a server of that version; NULL: INFO does not name it. */
-static struct dibs__link *connected_to_version(struct rig *r, const char *version)
+/* Connects to a server of that version; NULL: INFO does not name it. */
+static struct dibs__link_view visit_version(struct rig *r, const char *version)
 {
     static char replies[64][200]; /* they live as long as the server */
     static size_t used;
@@ -234,27 +217,9 @@ static struct dibs__link *connected_to_version(struct rig *r, const char *versio
         snprintf(info, sizeof info, "redis_version:%s\r\nredis_mode:standalone\r\nrun_id:%s\r\n", version, FAKE_RUN_ID);
     snprintf(reply, sizeof replies[0], "$%zu\r\n%s\r\n", strlen(info), info);
     fake_redis_answer(r->fake, "INFO server", reply);
-    struct dibs__link *link = connected(r, NULL);
-    assert_string_equal(link->view.id.run_id, FAKE_RUN_ID);
-    return link;
-}
-
-static bool tracks_keys(struct rig *r, const char *version)
-{
-    struct dibs__link *link = connected_to_version(r, version);
-    bool tracks = link->view.tracks_keys;
-
-    dibs__link_free(link);
-    return tracks;
-}
-
-static bool tells_of_disk(struct rig *r, const char *version)
-{
-    struct dibs__link *link = connected_to_version(r, version);
-    bool tells = link->view.tells_of_disk;
-
-    dibs__link_free(link);
-    return tells;
+    struct dibs__link_view view = connect_and_leave(r, NULL);
+    assert_string_equal(view.id.run_id, FAKE_RUN_ID);
+    return view;
 }
 
 /* Before 7.0.5 a client was told of what its own scripts change, whatever it asked for. */
@@ -266,19 +231,17 @@ TEST_ON(a_server_tracks_keys_from_a_version_on, struct rig *r)
                                       "7.",    "7.0.x", "x",      "",       ".", "-8.0.0", "v8.0.0", "7,2,4"};
 
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
-        assert_that(tracks_keys(r, good[i]), "%s", good[i]);
+        assert_that(visit_version(r, good[i]).tracks_keys, "%s", good[i]);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        assert_that(!tracks_keys(r, bad[i]), "%s", bad[i]);
-    assert_false(tracks_keys(r, NULL));
+        assert_that(!visit_version(r, bad[i]).tracks_keys, "%s", bad[i]);
+    assert_false(visit_version(r, NULL).tracks_keys);
 }
 
 TEST_ON(a_server_that_does_not_say_its_version_tracks_nothing, struct rig *r)
 {
-    assert_true(tracks_keys(r, "8.0.0"));
+    assert_true(visit_version(r, "8.0.0").tracks_keys);
     fake_redis_answer(r->fake, "INFO", "-NOPERM no right\r\n");
-    struct dibs__link *link = connected(r, NULL);
-    assert_false(link->view.tracks_keys);
-    dibs__link_free(link);
+    assert_false(connect_and_leave(r, NULL).tracks_keys);
 }
 
 TEST(a_server_tells_parted_keys_from_a_version_on)
@@ -288,11 +251,8 @@ TEST(a_server_tells_parted_keys_from_a_version_on)
         bool tells;
     } cases[] = {{"5.0.14", false}, {"6.2.14", false}, {"7.0.0", true}, {"8.0.1", true}, {NULL, false}};
 
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct dibs__link *link = connected_to_version(*state, cases[i].version);
-        assert_int_equal(link->view.tells_parted, cases[i].tells);
-        dibs__link_free(link);
-    }
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(visit_version(*state, cases[i].version).tells_parted, cases[i].tells);
 }
 
 /* Before 7.2 there is no WAITAOF; some later versions answer it too early. */
@@ -311,10 +271,10 @@ TEST_ON(a_server_tells_of_its_disk_in_some_versions, struct rig *r)
                                       "7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.1"};
 
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
-        assert_that(tells_of_disk(r, good[i]), "%s", good[i]);
+        assert_that(visit_version(r, good[i]).tells_of_disk, "%s", good[i]);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        assert_that(!tells_of_disk(r, bad[i]), "%s", bad[i]);
-    assert_false(tells_of_disk(r, NULL));
+        assert_that(!visit_version(r, bad[i]).tells_of_disk, "%s", bad[i]);
+    assert_false(visit_version(r, NULL).tells_of_disk);
 }
 
 /* A command that deletes a key by its value came with Valkey 9.0 and Redis 8.4, under two names. */
@@ -333,11 +293,9 @@ TEST_ON(a_server_deletes_by_value_in_some_versions, struct rig *r)
                  {"7.0.15", DIBS__DELETE_IF_NONE},
                  {NULL, DIBS__DELETE_IF_NONE}};
 
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct dibs__link *link = connected_to_version(r, cases[i].version);
-        assert_that(link->view.deletes_if == cases[i].expected, "%s", cases[i].version ? cases[i].version : "unknown");
-        dibs__link_free(link);
-    }
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_that(visit_version(r, cases[i].version).deletes_if == cases[i].expected, "%s",
+                    cases[i].version ? cases[i].version : "unknown");
 }
 
 TESTS(setup, teardown)

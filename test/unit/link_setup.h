@@ -21,6 +21,15 @@ static inline void use_url(struct rig *r, const char *text)
     fake_redis_endpoint(&r->endpoint, text, &r->commands, &r->errors);
 }
 
+/* That of the server, for a user and with a path. */
+static inline void use_url_with(struct rig *r, const char *user, const char *path)
+{
+    char url[96];
+
+    snprintf(url, sizeof url, "redis://%s@127.0.0.1:%u%s", user, fake_redis_port(r->fake), path);
+    use_url(r, url);
+}
+
 static inline int setup(void **state)
 {
     static struct rig rig;
@@ -78,13 +87,13 @@ static inline struct dibs__link *connected(struct rig *r, const struct dibs__lin
     return link;
 }
 
-static inline struct dibs__link_id connect_and_leave(struct rig *r, const struct dibs__link_id *before)
+static inline struct dibs__link_view connect_and_leave(struct rig *r, const struct dibs__link_id *before)
 {
     struct dibs__link *link = connected(r, before);
-    struct dibs__link_id id = link->view.id;
+    struct dibs__link_view view = link->view;
 
     dibs__link_free(link);
-    return id;
+    return view;
 }
 
 #endif
