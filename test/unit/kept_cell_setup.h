@@ -204,4 +204,28 @@ static inline bool recall(struct keeping *k, const struct dibs__lease *lease)
     return give_back;
 }
 
+/* The same of a lease that is kept: it is given back. */
+static inline void recall_kept(struct keeping *k, struct dibs__lease *lease)
+{
+    dibs__lease_ref(lease);
+    assert_true(recall(k, lease));
+    dibs__lease_unref(lease);
+}
+
+/* A lease of the name is kept the next time; it is dropped. */
+static inline void expect_kept(struct keeping *k, const char *name)
+{
+    assert_true(use(k, name));
+    drop(k, name);
+}
+
+/* A lease of "a" is kept after so much time, and not before. */
+static inline void expect_kept_after(struct keeping *k, int64_t ns)
+{
+    moved_clock_advance(&k->clock, ns - 1);
+    assert_false(use(k, "a"));
+    moved_clock_advance(&k->clock, 1);
+    expect_kept(k, "a");
+}
+
 #endif

@@ -38,8 +38,7 @@ TEST_ON(what_was_given_back_meanwhile_is_not_kept, struct keeping *k)
     assert_ptr_equal(k->turn.lease, lease);
     unsigned told = atomic_fetch_add(&k->cells->recallable, 2);
     assert_false(unlock_told(k, lease, told));
-    assert_true(use(k, "a"));
-    drop(k, "a");
+    expect_kept(k, "a");
 }
 
 TEST_ON(a_kept_lease_of_which_less_than_half_is_left_is_given_back, struct keeping *k)
@@ -67,11 +66,7 @@ TEST_ON(a_lease_is_not_kept_beyond_twenty_times_keep, struct keeping *k)
     assert_false(unlock(k, lease));
     for (unsigned i = 0; i < 2 * IN_A_ROW; i++)
         assert_false(use(k, "a"));
-    moved_clock_advance(&k->clock, 5 * MS(KEEP_MS) - 1);
-    assert_false(use(k, "a"));
-    moved_clock_advance(&k->clock, 1);
-    assert_true(use(k, "a"));
-    drop(k, "a");
+    expect_kept_after(k, 5 * MS(KEEP_MS));
 }
 
 TEST_ON(the_next_user_says_so_where_the_store_was_told_that_nobody_uses_the_lease, struct keeping *k)

@@ -20,8 +20,7 @@ TEST_ON(a_lock_that_had_to_be_waited_for_ends_the_row, struct keeping *k)
     make_a_habit(k, "a");
     assert_false(use_as(k, "a", LEASE_MS, true)); /* though its token says that it may be kept */
     make_a_habit(k, "a");
-    assert_true(use(k, "a"));
-    drop(k, "a");
+    expect_kept(k, "a");
 }
 
 TEST_ON(an_extended_lease_is_not_kept, struct keeping *k)
@@ -88,16 +87,13 @@ TEST_ON(a_recalled_name_is_not_forgotten_for_another, struct keeping *k)
     unsigned number = 0;
     char other[16];
     find_name_beside(k, "a", true, &number, other);
-    dibs__lease_ref(lease);
-    assert_true(recall(k, lease));
-    dibs__lease_unref(lease);
+    recall_kept(k, lease);
     for (unsigned i = 0; i < 2 * IN_A_ROW; i++)
         assert_false(use(k, other));
     make_a_habit(k, "a");
     assert_false(use(k, "a"));
     moved_clock_advance(&k->clock, MS(100));
-    assert_true(use(k, "a"));
-    drop(k, "a");
+    expect_kept(k, "a");
 }
 
 /* Nor are the pauses of two such names: the place remembers the later of their ends. */
@@ -120,8 +116,7 @@ TEST_ON(a_pause_counts_though_the_place_belongs_to_another_name, struct keeping 
         assert_false(use(k, other));
     moved_clock_advance(&k->clock, MS(10));
     make_a_habit(k, other);
-    assert_true(use(k, other));
-    drop(k, other);
+    expect_kept(k, other);
 }
 
 TEST_ON(sixty_four_leases_of_a_shard_are_kept, struct keeping *k)
@@ -152,11 +147,7 @@ TEST_ON(a_name_whose_lease_was_found_too_old_is_not_kept_for_a_while, struct kee
     moved_clock_advance(&k->clock, 19 * MS(KEEP_MS));
     find_unfit(k, lease, LEASE_MS);
     make_a_habit(k, "a");
-    moved_clock_advance(&k->clock, 5 * MS(KEEP_MS) - 1);
-    assert_false(use(k, "a"));
-    moved_clock_advance(&k->clock, 1);
-    assert_true(use(k, "a"));
-    drop(k, "a");
+    expect_kept_after(k, 5 * MS(KEEP_MS));
 }
 
 TEST_ON(the_longer_of_two_pauses_counts, struct keeping *k)
@@ -167,11 +158,7 @@ TEST_ON(the_longer_of_two_pauses_counts, struct keeping *k)
     assert_false(recall(k, lease));
     assert_false(unlock(k, lease)); /* of 50 ms */
     make_a_habit(k, "a");
-    moved_clock_advance(&k->clock, MS(100) - 1);
-    assert_false(use(k, "a"));
-    moved_clock_advance(&k->clock, 1);
-    assert_true(use(k, "a"));
-    drop(k, "a");
+    expect_kept_after(k, MS(100));
 }
 
 TEST_ON(a_recalled_name_is_not_kept_for_a_while_that_doubles, struct keeping *k)
@@ -190,8 +177,7 @@ TEST_ON(a_recalled_name_is_not_kept_for_a_while_that_doubles, struct keeping *k)
         assert_false(use(k, "a"));
         moved_clock_advance(&k->clock, 1);
     }
-    assert_true(use(k, "a"));
-    drop(k, "a");
+    expect_kept(k, "a");
 }
 
 TEST_ON(a_recalled_lease_in_use_is_not_kept_afterwards, struct keeping *k)
@@ -203,8 +189,7 @@ TEST_ON(a_recalled_lease_in_use_is_not_kept_afterwards, struct keeping *k)
     moved_clock_advance(&k->clock, MS(100)); /* the pause is over, but not the lease that was recalled */
     assert_false(unlock(k, lease));
     make_a_habit(k, "a");
-    assert_true(use(k, "a"));
-    drop(k, "a");
+    expect_kept(k, "a");
 }
 
 TEST_ON(a_recall_that_comes_twice_is_one, struct keeping *k)
@@ -217,20 +202,16 @@ TEST_ON(a_recall_that_comes_twice_is_one, struct keeping *k)
     make_a_habit(k, "a");
     assert_false(use(k, "a"));
     moved_clock_advance(&k->clock, MS(1));
-    assert_true(use(k, "a"));
-    drop(k, "a");
+    expect_kept(k, "a");
 }
 
 TEST_ON(a_recall_ends_the_row, struct keeping *k)
 {
     struct dibs__lease *lease = keep(k, "a");
-    dibs__lease_ref(lease);
-    assert_true(recall(k, lease));
-    dibs__lease_unref(lease);
+    recall_kept(k, lease);
     moved_clock_advance(&k->clock, MS(100));
     make_a_habit(k, "a");
-    assert_true(use(k, "a"));
-    drop(k, "a");
+    expect_kept(k, "a");
 }
 
 TESTS(setup, teardown)
