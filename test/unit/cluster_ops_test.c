@@ -48,6 +48,22 @@ static dibs_status carry_out(struct dibs__op op)
     return finish(&op);
 }
 
+static void expect_after(int64_t ms, dibs_status status, struct dibs__op op)
+{
+    int64_t began = the_time;
+
+    assert_status(status, finish(&op));
+    assert_true(the_time == began + MS(ms));
+}
+
+/* An ask of the attempt may still be under way. */
+static void put_in_doubt(void)
+{
+    static const char somebody[] = "";
+
+    memcpy(&dibs__redis_attempt_of(&attempt)->doubt, &(const void *){somebody}, sizeof(void *));
+}
+
 static int end(void **state)
 {
     scene.base->ops->conclude(scene.base, &attempt, false);
@@ -80,11 +96,9 @@ TEST(an_operation_follows_where_nodes_send_it)
 {
     node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_MOVED, 1);
     node_says(1, DIBS_UNAVAILABLE, DIBS__REDIRECT_ASK, 2);
-    int64_t began = the_time;
-    assert_status(DIBS_OK, carry_out(query("x")));
+    expect_after(0, DIBS_OK, query("x"));
     assert_int_equal(scene.nodes[2].finished, 1);
     assert_true(scene.nodes[2].asking == 1 && scene.nodes[1].asking == 0);
-    assert_true(the_time == began);
 }
 
 /* Two nodes may each name the other while a slot changes hands; from the third step on there are pauses. */
@@ -116,13 +130,10 @@ TEST(a_slot_in_motion_is_asked_again_until_it_has_moved)
 TEST(a_slot_that_moves_for_ever_is_waited_for_until_the_deadline)
 {
     node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_AGAIN, 0);
-    int64_t began = the_time;
-    assert_status(DIBS_UNAVAILABLE, carry_out(query("x")));
-    assert_true(the_time == began + MS(COMMAND_MS));
-    assert_in_range(scene.sleep_count, 20, 60); /* of 50 ms at most */
-    assert_status(DIBS_UNAVAILABLE, carry_out(ask("x", true)));
+    expect_after(COMMAND_MS, DIBS_UNAVAILABLE, query("x"));
+    assert_in_range(scene.sleep_count, 20, 60);        /* of 50 ms at most */
+    expect_after(0, DIBS_UNAVAILABLE, ask("x", true)); /* who waits asks again later */
     assert_int_equal(scene.nodes[0].last.ask.attempt->wait, true);
-    assert_true(the_time == began + MS(COMMAND_MS)); /* who waits asks again later */
 }
 
 /* While a slot moves, the node to which it goes may be named by the map before the other one says so. */
@@ -173,24 +184,16 @@ TEST(a_failed_node_may_have_an_heir)
 TEST(an_heir_is_waited_for)
 {
     node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_NONE, 0);
-    int64_t began = the_time;
-    assert_status(DIBS_UNAVAILABLE, carry_out(query("x")));
-    assert_true(the_time == began + MS(HEIR_MS));
+    expect_after(HEIR_MS, DIBS_UNAVAILABLE, query("x"));
     assert_true(atomic_load(&scene.cluster->map_wanted));
-    began = the_time;
-    assert_status(DIBS_UNAVAILABLE, carry_out(release("x")));
-    assert_true(the_time == began + MS(COMMAND_MS));
+    expect_after(COMMAND_MS, DIBS_UNAVAILABLE, release("x"));
     assert_int_equal(scene.nodes[0].retracted, 1);
-    began = the_time;
     atomic_store(&scene.cluster->nodes[0].down, true); /* then the map is asked for all the time */
-    assert_status(DIBS_UNAVAILABLE, carry_out(query("x")));
-    assert_true(the_time == began);
+    expect_after(0, DIBS_UNAVAILABLE, query("x"));
     atomic_store(&scene.cluster->nodes[0].down, false);
     struct dibs__op op = query("x");
     op.deadline = the_time + MS(30);
-    began = the_time;
-    assert_status(DIBS_UNAVAILABLE, finish(&op));
-    assert_true(the_time == began + MS(30));
+    expect_after(30, DIBS_UNAVAILABLE, op);
 }
 
 /* The node can be reached: it is its replicas that are too few. */
@@ -292,10 +295,8 @@ TEST(an_attempt_of_another_node_is_not_begun)
 /* It can be asked there again, since nothing has moved. */
 TEST(an_attempt_in_doubt_stays_at_its_node)
 {
-    static const char somebody[] = "";
-
     assert_status(DIBS_OK, carry_out(ask("x", true)));
-    memcpy(&dibs__redis_attempt_of(&attempt)->doubt, &(const void *){somebody}, sizeof(void *));
+    put_in_doubt();
     struct dibs__op op = dibs__op_ask(&attempt, &answer, the_time + MS(COMMAND_MS));
     scene.base->ops->begin(scene.base, &op);
     assert_status(DIBS_OK, finish(&op));
@@ -307,10 +308,8 @@ TEST(an_attempt_in_doubt_stays_at_its_node)
 /* An ask that may still arrive at the first node: the token is retired, beginning there. */
 TEST(an_attempt_in_doubt_does_not_come_along)
 {
-    static const char somebody[] = "";
-
     assert_status(DIBS_OK, carry_out(ask("x", true)));
-    memcpy(&dibs__redis_attempt_of(&attempt)->doubt, &(const void *){somebody}, sizeof(void *));
+    put_in_doubt();
     give_slot("x", 1);
     struct dibs__op op = dibs__op_ask(&attempt, &answer, the_time + MS(COMMAND_MS));
     assert_status(DIBS_UNAVAILABLE, finish(&op));
@@ -326,15 +325,13 @@ TEST(an_attempt_in_doubt_does_not_come_along)
 /* The release goes on, and says of the next attempt that its token is retired. */
 TEST(a_release_asks_for_no_attempt_in_doubt)
 {
-    static const char somebody[] = "";
-
     assert_status(DIBS_OK, carry_out(ask("x", true)));
     struct dibs__op op = release("x");
     op.release.next = (struct dibs__ask){&attempt, &answer};
     assert_status(DIBS_OK, finish(&op));
     assert_ptr_equal(scene.nodes[0].last.release.next.attempt, &attempt);
     assert_ptr_equal(op.release.next.attempt, &attempt);
-    memcpy(&dibs__redis_attempt_of(&attempt)->doubt, &(const void *){somebody}, sizeof(void *));
+    put_in_doubt();
     give_slot("x", 1);
     op = release("x");
     op.release.next = (struct dibs__ask){&attempt, &answer};

@@ -156,6 +156,22 @@ static bool leads_to(struct rig *r, unsigned port)
     return dibs__endpoint_is_at(&r->master, "127.0.0.1", port);
 }
 
+/* With one sentinel, which has named port 7. */
+static void start_one(struct rig *r, uint32_t connect_timeout_ms)
+{
+    fake_sentinel_name(&r->fakes[0], 7);
+    start(r, 1, connect_timeout_ms);
+    await_told(r, 1);
+}
+
+/* That one no longer leads to a link, so a round follows. */
+static void doubt(struct rig *r, uint64_t told)
+{
+    dibs__endpoint_doubt(&r->master, told);
+    r->now += MS(1000);
+    await_told(r, told + 1);
+}
+
 static void all_name(struct rig *r, int first, int second, int third)
 {
     fake_sentinel_name(&r->fakes[0], first);
@@ -220,9 +236,7 @@ TEST_ON(fruitless_rounds_back_off, struct rig *r)
 {
     unsigned rounds = 0;
 
-    fake_sentinel_name(&r->fakes[0], 7);
-    start(r, 1, CONNECT_MS);
-    await_told(r, 1);
+    start_one(r, CONNECT_MS);
     for (int ms = 0; ms < 4000; ms += 10) {
         uint64_t told = atomic_load(&r->master.told);
         r->now += MS(10);
@@ -264,9 +278,7 @@ TEST_ON(a_fruitless_round_is_reported_with_its_reasons, struct rig *r)
 
 TEST_ON(a_switch_of_that_master_alone_is_a_reason_to_ask, struct rig *r)
 {
-    fake_sentinel_name(&r->fakes[0], 7);
-    start(r, 1, CONNECT_MS);
-    await_told(r, 1);
+    start_one(r, CONNECT_MS);
     fake_sentinel_tell(&r->fakes[0], "another");
     fake_sentinel_tell(&r->fakes[0], "mymaster2");
     settle(r);
@@ -285,9 +297,7 @@ TEST_ON(a_switch_of_that_master_alone_is_a_reason_to_ask, struct rig *r)
 
 TEST_ON(a_silent_sentinel_is_asked, struct rig *r)
 {
-    fake_sentinel_name(&r->fakes[0], 7);
-    start(r, 1, 2000);
-    await_told(r, 1);
+    start_one(r, 2000);
     r->now += MS(4999);
     settle(r);
     assert_int_equal(fake_sentinel_asked(&r->fakes[0]), 1);
@@ -460,14 +470,21 @@ TEST_ON(a_minority_moves_nobody_from_a_master_that_serves, struct rig *r)
     await_asked(r, 4);
     settle(r);
     assert_true(leads_to(r, 7));
-    dibs__endpoint_doubt(&r->master, 1);
-    r->now += MS(1000);
-    await_told(r, 2); /* a link was lost: it has another try, */
+    doubt(r, 1); /* a link was lost: it has another try, */
     assert_true(leads_to(r, 7));
-    dibs__endpoint_doubt(&r->master, 2);
-    r->now += MS(1000);
-    await_told(r, 3); /* which led to no link */
+    doubt(r, 2); /* which led to no link */
     assert_true(leads_to(r, 8));
+}
+
+/* The first names another server, with a smaller epoch than that of the one that counts. */
+static void expect_not_led_by_the_first(struct rig *r, uint64_t told)
+{
+    fake_sentinel_epoch(&r->fakes[0], 2);
+    fake_sentinel_name(&r->fakes[0], 8);
+    for (; told < 5; told++) {
+        doubt(r, told);
+        assert_true(leads_to(r, 7));
+    }
 }
 
 TEST_ON(a_minority_leads_nobody_back_to_a_smaller_epoch, struct rig *r)
@@ -477,14 +494,7 @@ TEST_ON(a_minority_leads_nobody_back_to_a_smaller_epoch, struct rig *r)
     serve_at(r, 7);
     lose_one(r, 1);
     lose_one(r, 2);
-    fake_sentinel_epoch(&r->fakes[0], 2);
-    fake_sentinel_name(&r->fakes[0], 8);
-    for (uint64_t told = 1; told < 5; told++) {
-        dibs__endpoint_doubt(&r->master, told);
-        r->now += MS(1000);
-        await_told(r, told + 1);
-        assert_true(leads_to(r, 7));
-    }
+    expect_not_led_by_the_first(r, 1);
 }
 
 /* The first one was left behind when the server was the master before, and another one when it was not. */
@@ -496,17 +506,8 @@ TEST_ON(the_epoch_of_a_master_is_the_largest_that_was_told, struct rig *r)
     serve_at(r, 7);
     lose_one(r, 1);
     lose_one(r, 2);
-    dibs__endpoint_doubt(&r->master, 1);
-    r->now += MS(1000);
-    await_told(r, 2);
-    fake_sentinel_epoch(&r->fakes[0], 2);
-    fake_sentinel_name(&r->fakes[0], 8);
-    for (uint64_t told = 2; told < 5; told++) {
-        dibs__endpoint_doubt(&r->master, told);
-        r->now += MS(1000);
-        await_told(r, told + 1);
-        assert_true(leads_to(r, 7));
-    }
+    doubt(r, 1);
+    expect_not_led_by_the_first(r, 2);
 }
 
 TEST_ON(two_names_of_one_sentinel_count_once, struct rig *r)
@@ -552,9 +553,7 @@ TEST_ON(the_scheduler_waits_for_nothing_while_a_thread_asks, struct rig *r)
     struct pollfd fds[FDS];
     int64_t until;
 
-    fake_sentinel_name(&r->fakes[0], 7);
-    start(r, 1, CONNECT_MS);
-    await_told(r, 1);
+    start_one(r, CONNECT_MS);
     for (int asks = 1; asks >= 0; asks--) {
         dibs__endpoint_mutex_lock(&r->master.mutex);
         r->sentinel->driven = asks;
