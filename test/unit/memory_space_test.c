@@ -4,14 +4,13 @@
 TEST(a_store_that_closes_leaves_the_queues)
 {
     struct user one, other;
-    struct dibs__answer answer;
     struct dibs__attempt asks[] = {waiting("1", 1000), waiting("2", 1000), waiting("3", 1000), waiting("4", 1000)};
     struct dibs__attempt elsewhere = {.name = "b", .token = "5", .lease_ms = 1000, .wait = true};
 
     open_user(&one, *state, "mem:x");
     open_user(&other, *state, "mem:x");
-    assert_status(DIBS_OK, acquire(&one, "a", "owner", 1000, &answer));
-    assert_status(DIBS_OK, acquire(&one, "b", "owner", 1000, &answer));
+    assert_status(DIBS_OK, acquire(&one, "a", "owner", 1000, NULL));
+    assert_status(DIBS_OK, acquire(&one, "b", "owner", 1000, NULL));
     assert_status(DIBS_BUSY, ask(&other, &asks[0]));
     assert_status(DIBS_BUSY, ask(&other, &asks[1]));
     assert_status(DIBS_BUSY, ask(&one, &asks[2]));
@@ -173,13 +172,12 @@ TEST(names_choose_the_space)
         {"mem:x", "mem:xx", false}, {"mem:X", "mem:x", false}, {"MEM:x", "mem:x", true},
     };
     struct user one, other;
-    struct dibs__answer answer;
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         open_user(&one, *state, rows[i].one);
         open_user(&other, *state, rows[i].other);
-        assert_status(DIBS_OK, acquire(&one, "a", "1", 1000, &answer));
-        assert_status(rows[i].shared ? DIBS_BUSY : DIBS_OK, acquire(&other, "a", "2", 1000, &answer));
+        assert_status(DIBS_OK, acquire(&one, "a", "1", 1000, NULL));
+        assert_status(rows[i].shared ? DIBS_BUSY : DIBS_OK, acquire(&other, "a", "2", 1000, NULL));
         struct dibs__attempt third = waiting("3", 1000);
         assert_status(DIBS_BUSY, ask(&other, &third));
         assert_status(DIBS_OK, release(&one, "a", "1"));
@@ -193,11 +191,10 @@ TEST(names_choose_the_space)
 TEST(a_space_ends_with_its_last_user)
 {
     struct user one, other;
-    struct dibs__answer answer;
 
     open_user(&one, *state, "mem:x");
     open_user(&other, *state, "mem:x");
-    assert_status(DIBS_OK, acquire(&one, "a", "1", 1000, &answer));
+    assert_status(DIBS_OK, acquire(&one, "a", "1", 1000, NULL));
     close_user(&one);
     assert_true(query(&other, "a").held);
     close_user(&other);

@@ -74,9 +74,7 @@ TEST(a_release_leaves_the_error_alone_if_the_ask_behind_it_has_no_memory)
 
 TEST(a_retraction_takes_away_only_its_own_token)
 {
-    struct dibs__answer answer;
-
-    assert_status(DIBS_OK, acquire(&user, "a", "token", 1000, &answer));
+    assert_status(DIBS_OK, acquire(&user, "a", "token", 1000, NULL));
     user.store->ops->retract(user.store, "a", "toke", 1000, 0); /* a prefix is another token */
     user.store->ops->retract(user.store, "a", "token2", 1000, 0);
     user.store->ops->retract(user.store, "b", "token", 1000, 0);
@@ -111,10 +109,9 @@ TEST(force_unlock_takes_it_from_a_token_or_from_any)
         dibs_status status;
         bool held;
     } rows[] = {{"other", DIBS_NOT_HELD, true}, {"token", DIBS_OK, false}, {NULL, DIBS_OK, false}};
-    struct dibs__answer answer;
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        assert_status(DIBS_OK, acquire(&user, "a", "token", 1000, &answer));
+        assert_status(DIBS_OK, acquire(&user, "a", "token", 1000, NULL));
         assert_status(rows[i].status, store_force(user.store, "a", rows[i].token, DIBS__NEVER));
         assert_int_equal(query(&user, "a").held, rows[i].held);
         user.store->ops->retract(user.store, "a", "token", 1000, 0);
@@ -132,11 +129,10 @@ static void on_done(struct dibs__batch *batch, const struct dibs__error *error)
 TEST(a_renewal_prolongs_only_the_tokens_own_lease)
 {
     static struct dibs__batch batch;
-    struct dibs__answer answer;
 
-    assert_status(DIBS_OK, acquire(&user, "mine", "t", 1000, &answer));
-    assert_status(DIBS_OK, acquire(&user, "over", "t", 500, &answer));
-    assert_status(DIBS_OK, acquire(&user, "others", "o", 1000, &answer));
+    assert_status(DIBS_OK, acquire(&user, "mine", "t", 1000, NULL));
+    assert_status(DIBS_OK, acquire(&user, "over", "t", 500, NULL));
+    assert_status(DIBS_OK, acquire(&user, "others", "o", 1000, NULL));
     moved_clock_advance(user.clock, MS(500));
     batch = (struct dibs__batch){.count = 4, .done = on_done};
     static const char *const names[] = {"mine", "over", "others", "none"};
@@ -162,9 +158,8 @@ TEST(only_an_extension_shortens)
         int64_t left_ms;
     } rows[] = {{false, 400, 1000}, {true, 400, 400}, {false, 300, 400}, {true, 900, 900}, {false, 1000, 1000}};
     static struct dibs__batch batch;
-    struct dibs__answer answer;
 
-    assert_status(DIBS_OK, acquire(&user, "a", "t", 1000, &answer));
+    assert_status(DIBS_OK, acquire(&user, "a", "t", 1000, NULL));
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         batch = (struct dibs__batch){.count = 1, .done = on_done};
         batch.items[0] = (struct dibs__renewal){
@@ -178,10 +173,9 @@ TEST(only_an_extension_shortens)
 TEST(calls_to_a_store_in_memory_count_as_commands)
 {
     static struct dibs__batch batch = {.done = on_done};
-    struct dibs__answer answer;
 
     moved_clock_advance(user.clock, MS(5));
-    assert_status(DIBS_OK, acquire(&user, "a", "t", 1000, &answer));
+    assert_status(DIBS_OK, acquire(&user, "a", "t", 1000, NULL));
     query(&user, "a");
     release(&user, "a", "t");
     user.store->ops->retract(user.store, "a", "t", 1000, 0);
