@@ -8,7 +8,7 @@
 #define QUEUE 1024 /* as many events may wait for the callback */
 
 /* A callback that can be stopped, and keeps the fences of the events, which here are their numbers. */
-struct gate {
+static struct gate {
     pthread_mutex_t mutex; /* guards the rest */
     pthread_cond_t changed;
     bool closed, inside;
@@ -16,51 +16,48 @@ struct gate {
     unsigned count;
     bool other_thread; /* the callback was called by two threads */
     pthread_t thread;
-};
+} gate;
 
-static void gate_init(struct gate *gate, bool closed)
+static atomic_uint_fast64_t dropped;
+
+static int gate_setup(void **state)
 {
-    memset(gate, 0, sizeof *gate);
-    pthread_mutex_init(&gate->mutex, NULL);
-    pthread_cond_init(&gate->changed, NULL);
-    gate->closed = closed;
+    (void)state;
+    memset(&gate, 0, sizeof gate);
+    pthread_mutex_init(&gate.mutex, NULL);
+    pthread_cond_init(&gate.changed, NULL);
+    atomic_store(&dropped, 0);
+    return 0;
 }
 
-static void gate_destroy(struct gate *gate)
+static int gate_teardown(void **state)
 {
-    pthread_cond_destroy(&gate->changed);
-    pthread_mutex_destroy(&gate->mutex);
+    (void)state;
+    pthread_cond_destroy(&gate.changed);
+    pthread_mutex_destroy(&gate.mutex);
+    return 0;
 }
 
-static void gate_open(struct gate *gate)
+static void gate_open(void)
 {
-    pthread_mutex_lock(&gate->mutex);
-    gate->closed = false;
-    pthread_cond_broadcast(&gate->changed);
-    pthread_mutex_unlock(&gate->mutex);
+    pthread_mutex_lock(&gate.mutex);
+    gate.closed = false;
+    pthread_cond_broadcast(&gate.changed);
+    pthread_mutex_unlock(&gate.mutex);
 }
 
 static void on_event(const dibs_event *event, void *arg)
 {
-    struct gate *gate = arg;
-
-    pthread_mutex_lock(&gate->mutex);
-    gate->inside = true;
-    pthread_cond_broadcast(&gate->changed);
-    while (gate->closed)
-        pthread_cond_wait(&gate->changed, &gate->mutex);
-    gate->other_thread = gate->other_thread || (gate->count > 0 && !pthread_equal(gate->thread, pthread_self()));
-    gate->thread = pthread_self();
-    gate->fences[gate->count++] = event->fence;
-    pthread_mutex_unlock(&gate->mutex);
-}
-
-static void await_inside(struct gate *gate)
-{
-    pthread_mutex_lock(&gate->mutex);
-    while (!gate->inside)
-        pthread_cond_wait(&gate->changed, &gate->mutex);
-    pthread_mutex_unlock(&gate->mutex);
+    (void)arg;
+    pthread_mutex_lock(&gate.mutex);
+    gate.inside = true;
+    pthread_cond_broadcast(&gate.changed);
+    while (gate.closed)
+        pthread_cond_wait(&gate.changed, &gate.mutex);
+    gate.other_thread = gate.other_thread || (gate.count > 0 && !pthread_equal(gate.thread, pthread_self()));
+    gate.thread = pthread_self();
+    gate.fences[gate.count++] = event->fence;
+    pthread_mutex_unlock(&gate.mutex);
 }
 
 static void emit(struct dibs__events *queue, uint64_t number)
@@ -68,14 +65,30 @@ static void emit(struct dibs__events *queue, uint64_t number)
     dibs__events_emit(queue, DIBS_EVENT_LOST, "a", number, "number %d", (int)number);
 }
 
+static struct dibs__events *started(dibs_event_fn *callback)
+{
+    struct dibs__events *queue = dibs__events_new(callback, NULL, &dropped);
+
+    assert_true(queue && dibs__events_start(queue));
+    return queue;
+}
+
+static struct dibs__events *started_with_a_blocked_callback(void)
+{
+    gate.closed = true;
+    struct dibs__events *queue = started(on_event);
+    emit(queue, 0);
+    pthread_mutex_lock(&gate.mutex);
+    while (!gate.inside)
+        pthread_cond_wait(&gate.changed, &gate.mutex);
+    pthread_mutex_unlock(&gate.mutex);
+    return queue;
+}
+
 TEST(events_are_delivered_in_order_on_one_thread)
 {
-    static struct gate gate;
-    atomic_uint_fast64_t dropped = 0;
+    struct dibs__events *queue = started(on_event);
 
-    gate_init(&gate, false);
-    struct dibs__events *queue = dibs__events_new(on_event, &gate, &dropped);
-    assert_true(queue && dibs__events_start(queue));
     for (uint64_t i = 0; i < 1000; i++)
         emit(queue, i);
     dibs__events_stop(queue, &dibs__system_clock, DIBS__NEVER); /* tells what is queued first */
@@ -90,46 +103,34 @@ TEST(events_are_delivered_in_order_on_one_thread)
     dibs__events_stop(queue, &dibs__system_clock, DIBS__NEVER);
     dibs__events_free(queue);
     assert_int_equal(gate.count, 1000);
-    gate_destroy(&gate);
 }
 
 TEST(events_before_the_start_come_after_it_or_never)
 {
-    static struct gate gate;
-    atomic_uint_fast64_t dropped = 0;
+    struct dibs__events *queue = dibs__events_new(on_event, NULL, &dropped);
 
-    gate_init(&gate, false);
-    struct dibs__events *queue = dibs__events_new(on_event, &gate, &dropped);
     emit(queue, 0);
     assert_true(dibs__events_start(queue));
     dibs__events_free(queue);
     assert_int_equal(gate.count, 1);
-    queue = dibs__events_new(on_event, &gate, &dropped);
+    queue = dibs__events_new(on_event, NULL, &dropped);
     emit(queue, 0);
     dibs__events_free(queue);
     assert_int_equal(gate.count, 1);
-    gate_destroy(&gate);
 }
 
 TEST(dropped_events_are_counted_and_the_order_is_kept)
 {
-    static struct gate gate;
-    atomic_uint_fast64_t dropped = 0;
+    struct dibs__events *queue = started_with_a_blocked_callback(); /* which has an event, and the queue is empty */
 
-    gate_init(&gate, true);
-    struct dibs__events *queue = dibs__events_new(on_event, &gate, &dropped);
-    assert_true(queue && dibs__events_start(queue));
-    emit(queue, 0);
-    await_inside(&gate); /* one event is with the callback, and the queue is empty */
     for (uint64_t i = 1; i <= QUEUE + 100; i++)
         emit(queue, i);
     assert_int_equal(atomic_load(&dropped), 100);
-    gate_open(&gate);
+    gate_open();
     dibs__events_free(queue);
     assert_int_equal(gate.count, QUEUE + 1);
     for (uint64_t i = 0; i < gate.count; i++)
         assert_int_equal(gate.fences[i], i);
-    gate_destroy(&gate);
 }
 
 static void *stop_now(void *queue)
@@ -141,27 +142,20 @@ static void *stop_now(void *queue)
 /* Else dibs_close would wait for a thousand callbacks. */
 TEST(events_that_are_queued_when_the_time_is_over_are_dropped)
 {
-    static struct gate gate;
-    atomic_uint_fast64_t dropped = 0;
-    uint64_t emitted = 0;
+    struct dibs__events *queue = started_with_a_blocked_callback();
+    uint64_t emitted = 1;
     pthread_t thread;
 
-    gate_init(&gate, true);
-    struct dibs__events *queue = dibs__events_new(on_event, &gate, &dropped);
-    assert_true(queue && dibs__events_start(queue));
-    emit(queue, emitted++);
-    await_inside(&gate);
     for (int i = 0; i < 10; i++)
         emit(queue, emitted++);
     assert_int_equal(pthread_create(&thread, NULL, stop_now, queue), 0);
     for (; atomic_load(&dropped) == 0; pause_ms(1)) /* until the events are ending */
         emit(queue, emitted++);
-    gate_open(&gate);
+    gate_open();
     pthread_join(thread, NULL);
     assert_int_equal(gate.count, 1);
     assert_int_equal(atomic_load(&dropped), emitted - 1);
     dibs__events_free(queue);
-    gate_destroy(&gate);
 }
 
 TEST(events_without_a_listener_do_nothing)
@@ -183,23 +177,20 @@ static void copy_event(const dibs_event *event, void *arg)
 
 TEST(an_events_strings_are_whole_copies)
 {
-    atomic_uint_fast64_t dropped = 0;
     char name[DIBS_NAME_MAX + 1], text[1000];
 
     memset(name, 'n', sizeof name - 1);
     name[DIBS_NAME_MAX] = '\0';
     memset(text, 't', sizeof text - 1);
     text[sizeof text - 1] = '\0';
-    struct dibs__events *queue = dibs__events_new(copy_event, NULL, &dropped);
-    assert_true(queue && dibs__events_start(queue));
+    struct dibs__events *queue = started(copy_event);
     dibs__events_emit(queue, DIBS_EVENT_AT_RISK, name, 1, "%s", text);
     memset(name, 'x', DIBS_NAME_MAX);
     dibs__events_free(queue);
     assert_int_equal(seen_kind, DIBS_EVENT_AT_RISK);
     assert_int_equal(strspn(seen_name, "n"), DIBS_NAME_MAX);
     assert_int_equal(strlen(seen_detail), DIBS__DETAIL_MAX - 1);
-    queue = dibs__events_new(copy_event, NULL, &dropped);
-    assert_true(queue && dibs__events_start(queue));
+    queue = started(copy_event);
     dibs__events_emit(queue, DIBS_EVENT_STORE_DOWN, NULL, 0, "gone");
     dibs__events_free(queue);
     assert_string_equal(seen_name, "(null)");
@@ -256,13 +247,12 @@ TEST_WITH(an_event_callback_may_use_the_runtime, stage_setup, stage_teardown, st
 /* The queue fills while the callback is blocked; locks, losses and the scheduler go on nevertheless. */
 TEST_WITH(a_blocked_callback_holds_up_nobody, stage_setup, stage_teardown, stage *s)
 {
-    static struct gate gate;
     const dibs_lock_options fixed = {.lease_ms = 100, .flags = DIBS_FIXED_LEASE};
     char name[16];
 
-    gate_init(&gate, true);
+    gate_setup(NULL);
+    gate.closed = true;
     s->settings.on_event = on_event;
-    s->settings.on_event_arg = &gate;
     stage_open(s, 30000);
     for (unsigned i = 0; i < QUEUE + 50; i++) {
         snprintf(name, sizeof name, "%u", i);
@@ -270,14 +260,14 @@ TEST_WITH(a_blocked_callback_holds_up_nobody, stage_setup, stage_teardown, stage
     }
     stage_advance(s, MS(100));
     assert_int_equal(stats_of(s->rt).lost, QUEUE + 50);
-    uint64_t dropped = stats_of(s->rt).events_dropped; /* one event may be with the callback */
-    assert_true(dropped == 50 || dropped == 49);
+    uint64_t untold = stats_of(s->rt).events_dropped; /* one event may be with the callback */
+    assert_true(untold == 50 || untold == 49);
     assert_status(DIBS_LOST, dibs_unlock_all(s->rt));
     lock_and_release(s->rt, "a", DIBS_WAIT_FOREVER);
-    gate_open(&gate);
+    gate_open();
     close_runtime(&s->rt);
-    assert_int_equal(gate.count + dropped, QUEUE + 50);
-    gate_destroy(&gate);
+    assert_int_equal(gate.count + untold, QUEUE + 50);
+    gate_teardown(NULL);
 }
 
-TESTS(NULL, NULL)
+TESTS(gate_setup, gate_teardown)
