@@ -609,14 +609,12 @@ static void take(void *arg)
 TEST(take_waits_for_one_completion_and_no_longer_than_its_time)
 {
     dibs_completion c;
-    actor *a = actor_start(), *b = actor_start();
 
     struct taker first = {.queue = q, .wait_ms = FOREVER}, second = first;
     int64_t began = now_ms();
     assert_int_equal(dibs_queue_take(q, &c, 1, 30), 0);
     assert_true(now_ms() - began >= 30 && now_ms() - began < 30 + SLACK_MS);
-    actor_begin(a, take, &first);
-    actor_begin(b, take, &second);
+    actor *a = actor_running(take, &first), *b = actor_running(take, &second);
     actor_await_asleep(a);
     actor_await_asleep(b);
     begin_unlock(task, "a", q);
@@ -632,10 +630,9 @@ TEST(take_waits_for_one_completion_and_no_longer_than_its_time)
 /* The thread does not end inside, and the queue does not stay locked. */
 TEST(take_is_no_cancellation_point)
 {
-    actor *a = actor_start();
-
     struct taker taker = {.queue = q, .wait_ms = FOREVER};
-    actor_begin(a, take, &taker);
+    actor *a = actor_running(take, &taker);
+
     actor_await_asleep(a);
     actor_cancel_begin(a);
     pause_ms(20);
@@ -676,7 +673,6 @@ TEST(begun_calls_are_no_cancellation_points)
 
     assert_status(DIBS_OK, dibs_lock(s->rt, "b"));
     for (int closed = 0; closed < 2; closed++) {
-        actor *a = actor_start();
         c.queue = queue_new();
         c.done = 0;
         c.waits = closed ? NULL : task_of_runtime(s->rt);
@@ -684,8 +680,7 @@ TEST(begun_calls_are_no_cancellation_points)
             dibs_close(s->rt);
         else
             begin_lock(c.waits, "b", FOREVER, NULL, c.queue);
-        actor_begin(a, call_all, &c);
-        actor_join(a);
+        actor_join(actor_running(call_all, &c));
         assert_int_equal(c.done, 4);
         dibs_task_free(c.waits);
     }
@@ -752,9 +747,8 @@ TEST(who_takes_a_completion_finds_its_call_counted)
 {
     enum { ROUNDS = 20000 };
     struct counted c = {.queue = q, .rt = s->rt, .calls = 2 * ROUNDS};
-    actor *a = actor_start();
+    actor *a = actor_running(take_and_count, &c);
 
-    actor_begin(a, take_and_count, &c);
     for (int i = 0; i < 2 * ROUNDS; i++) {
         dibs_status status;
         do

@@ -31,6 +31,20 @@ static void begin(struct asker *asker, stage *s, int64_t wait_ms)
     asker->actor = actor_running(lock, asker);
 }
 
+/* As begin; that many threads sleep then. */
+static void begin_waiting(struct asker *asker, stage *s, int64_t wait_ms, size_t waiting)
+{
+    begin(asker, s, wait_ms);
+    stage_await_waiting(s, waiting);
+}
+
+/* The store gives one such answer, and goes on. */
+static void let_go_with(stage *s, dibs_status answer)
+{
+    faults_acquire(&s->faults, answer, 1);
+    faults_unblock_acquires(&s->faults);
+}
+
 /* Expects that the call ended with that status, and releases what it acquired. */
 static void expect(struct asker *asker, dibs_status status)
 {
@@ -47,10 +61,8 @@ static void begin_beside_silence(stage *s, struct asker *first, int64_t wait_ms,
     faults_block_acquires(&s->faults);
     begin(first, s, wait_ms);
     faults_await_blocked(&s->faults);
-    for (size_t i = 0; i < count; i++) {
-        begin(&others[i], s, 0);
-        stage_await_waiting(s, i + 1);
-    }
+    for (size_t i = 0; i < count; i++)
+        begin_waiting(&others[i], s, 0, i + 1);
 }
 
 /* All are told at once, without an ask of their own, and with the store's detail. */
@@ -72,8 +84,7 @@ TEST_ON(single_tries_get_the_askers_answer, stage *s)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         unsigned before = acquires(s);
         begin_beside_silence(s, &first, rows[i].wait_ms, others, CROWD);
-        faults_acquire(&s->faults, rows[i].answer, 1);
-        faults_unblock_acquires(&s->faults);
+        let_go_with(s, rows[i].answer);
         for (size_t k = 0; k < CROWD; k++) {
             expect(&others[k], rows[i].told);
             if (rows[i].told != DIBS_BUSY)
@@ -93,8 +104,7 @@ TEST_ON(single_tries_wait_only_for_the_first_answer, stage *s)
 
     for (size_t i = 0; i < 2; i++) {
         begin_beside_silence(s, &first, FOREVER, others, CROWD);
-        faults_acquire(&s->faults, answers[i], 1);
-        faults_unblock_acquires(&s->faults);
+        let_go_with(s, answers[i]);
         for (size_t k = 0; k < CROWD; k++)
             expect(&others[k], answers[i]);
         stage_await_waiting(s, 1);
@@ -110,8 +120,7 @@ TEST_ON(a_single_try_ends_after_the_time_of_one_command, stage *s)
 
     begin_beside_silence(s, &first, FOREVER, NULL, 0);
     moved_clock_advance(&s->clock, MS(400));
-    begin(&other, s, 0);
-    stage_await_waiting(s, 1);
+    begin_waiting(&other, s, 0, 1);
     moved_clock_advance(&s->clock, MS(1000) - 1);
     stage_await_waiting(s, 1);
     moved_clock_advance(&s->clock, 1);
@@ -133,8 +142,7 @@ TEST_ON(single_tries_ask_when_the_asker_left_without_an_answer, stage *s)
 
     begin_beside_silence(s, &first, 5, others, CROWD);
     moved_clock_advance(&s->clock, MS(8));
-    faults_acquire(&s->faults, DIBS_UNAVAILABLE, 1);
-    faults_unblock_acquires(&s->faults);
+    let_go_with(s, DIBS_UNAVAILABLE);
     expect(&first, DIBS_TIMEOUT);
     for (size_t i = 0; i < CROWD; i++) {
         actor_finish(others[i].actor);
@@ -161,11 +169,9 @@ TEST_ON(single_tries_ask_when_a_call_for_several_names_left_without_an_answer, s
     faults_block_acquires(&s->faults);
     first.actor = actor_running(lock_names, &first);
     faults_await_blocked(&s->faults);
-    begin(&other, s, 0);
-    stage_await_waiting(s, 1);
+    begin_waiting(&other, s, 0, 1);
     moved_clock_advance(&s->clock, MS(20));
-    faults_acquire(&s->faults, DIBS_UNAVAILABLE, 1);
-    faults_unblock_acquires(&s->faults);
+    let_go_with(s, DIBS_UNAVAILABLE);
     actor_finish(first.actor); /* before the lock is free again, which it would still get */
     expect(&other, DIBS_OK);
     expect(&first, DIBS_TIMEOUT);
@@ -177,8 +183,7 @@ TEST_ON(a_single_try_that_asks_has_the_time_of_one_try, stage *s)
 
     begin_beside_silence(s, &first, 900, &other, 1);
     moved_clock_advance(&s->clock, MS(903));
-    faults_acquire(&s->faults, DIBS_UNAVAILABLE, 1);
-    faults_unblock_acquires(&s->faults);
+    let_go_with(s, DIBS_UNAVAILABLE);
     expect(&first, DIBS_TIMEOUT);
     expect(&other, DIBS_OK);
     assert_int_equal(s->faults.last_deadline, moved_clock_now(&s->clock) - MS(903) + MS(1000));
@@ -192,8 +197,7 @@ TEST_ON(a_shutdown_ends_single_tries, stage *s)
     dibs_shutdown(s->rt);
     for (size_t i = 0; i < CROWD; i++)
         expect(&others[i], DIBS_CLOSED);
-    faults_acquire(&s->faults, DIBS_UNAVAILABLE, 1);
-    faults_unblock_acquires(&s->faults);
+    let_go_with(s, DIBS_UNAVAILABLE);
     actor_finish(first.actor);
     expect(&first, DIBS_CLOSED);
 }
@@ -206,8 +210,7 @@ TEST_ON(a_single_try_knows_the_askers_last_answer_while_it_asks_again, stage *s)
     struct asker first;
 
     faults_acquire(&s->faults, DIBS_BUSY, 1);
-    begin(&first, s, FOREVER);
-    stage_await_waiting(s, 1);
+    begin_waiting(&first, s, FOREVER, 1);
     assert_status(DIBS_BUSY, dibs_trylock(s->rt, "a"));
     faults_block_acquires(&s->faults);
     moved_clock_advance(&s->clock, MS(1000));
@@ -224,10 +227,8 @@ TEST_ON(a_single_try_knows_the_last_askers_answer, stage *s)
     struct asker first, next;
 
     faults_acquire(&s->faults, DIBS_BUSY, 1);
-    begin(&first, s, 500);
-    stage_await_waiting(s, 1);
-    begin(&next, s, FOREVER);
-    stage_await_waiting(s, 2);
+    begin_waiting(&first, s, 500, 1);
+    begin_waiting(&next, s, FOREVER, 2);
     faults_block_acquires(&s->faults);
     moved_clock_advance(&s->clock, MS(500));
     expect(&first, DIBS_TIMEOUT);
@@ -246,10 +247,8 @@ TEST_ON(an_unanswered_ask_ends_the_known_answer, stage *s)
     struct asker first, next, other;
 
     faults_acquire(&s->faults, DIBS_BUSY, 1);
-    begin(&first, s, 1100);
-    stage_await_waiting(s, 1);
-    begin(&next, s, FOREVER);
-    stage_await_waiting(s, 2);
+    begin_waiting(&first, s, 1100, 1);
+    begin_waiting(&next, s, FOREVER, 2);
     faults_block_acquires(&s->faults);
     moved_clock_advance(&s->clock, MS(1000));
     faults_await_blocked(&s->faults);
@@ -259,8 +258,7 @@ TEST_ON(an_unanswered_ask_ends_the_known_answer, stage *s)
     faults_let_one_go(&s->faults);
     expect(&first, DIBS_TIMEOUT);
     faults_await_blocked(&s->faults);
-    begin(&other, s, 0);
-    stage_await_waiting(s, 1);
+    begin_waiting(&other, s, 0, 1);
     faults_unblock_acquires(&s->faults);
     expect(&next, DIBS_OK);
     expect(&other, DIBS_BUSY);
@@ -279,14 +277,12 @@ TEST_WITH(an_old_outage_does_not_answer_a_single_try, stage_setup, stage_teardow
     dibs_runtime *second = stage_rival(s, 0, "a");
     actor *fair = stage_waiter_with(s, "a", FOREVER, &fairly, 1);
     faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
-    begin(&first, s, 100);
-    stage_await_waiting(s, 2);
+    begin_waiting(&first, s, 100, 2);
     moved_clock_advance(&s->clock, MS(100));
     expect(&first, DIBS_UNAVAILABLE);
     faults_acquire(&s->faults, DIBS_OK, 0);
     begin_beside_silence(s, &first, 0, NULL, 0);
-    begin(&other, s, 0);
-    stage_await_waiting(s, 2);
+    begin_waiting(&other, s, 0, 2);
     faults_unblock_acquires(&s->faults);
     expect(&other, DIBS_BUSY);
     expect(&first, DIBS_BUSY);
@@ -301,19 +297,16 @@ TEST_WITH(a_hold_ends_the_known_answer, stage_setup, stage_teardown, stage *s)
 
     s->settings.handoff_ms = DIBS_NO_HANDOFF;
     stage_open_holding(s, 0);
-    begin(&next, s, FOREVER);
-    stage_await_waiting(s, 1);
+    begin_waiting(&next, s, FOREVER, 1);
     faults_block_acquires(&s->faults);
     faults_release(&s->faults, DIBS_UNAVAILABLE, 1);
     assert_status(DIBS_UNAVAILABLE, dibs_unlock(s->rt, "a"));
     faults_await_blocked(&s->faults);
-    begin(&other, s, 0);
-    stage_await_waiting(s, 1);
+    begin_waiting(&other, s, 0, 1);
     moved_clock_advance(&s->clock, MS(1000));
     expect(&other, DIBS_UNAVAILABLE);
     faults_confirm(&s->faults);
-    faults_acquire(&s->faults, DIBS_DENIED, 1);
-    faults_unblock_acquires(&s->faults);
+    let_go_with(s, DIBS_DENIED);
     expect(&next, DIBS_DENIED);
 }
 
@@ -323,16 +316,13 @@ TEST_ON(a_wait_that_ends_while_nothing_is_known_says_so, stage *s)
     struct asker first, waiter;
 
     begin_beside_silence(s, &first, FOREVER, NULL, 0);
-    begin(&waiter, s, 100);
-    stage_await_waiting(s, 1);
+    begin_waiting(&waiter, s, 100, 1);
     moved_clock_advance(&s->clock, MS(100));
     expect(&waiter, DIBS_TIMEOUT);
     assert_non_null(strstr(waiter.detail, "had not answered"));
-    faults_acquire(&s->faults, DIBS_BUSY, 1);
-    faults_unblock_acquires(&s->faults);
+    let_go_with(s, DIBS_BUSY);
     stage_await_waiting(s, 1);
-    begin(&waiter, s, 100);
-    stage_await_waiting(s, 2);
+    begin_waiting(&waiter, s, 100, 2);
     moved_clock_advance(&s->clock, MS(100));
     expect(&waiter, DIBS_TIMEOUT);
     assert_non_null(strstr(waiter.detail, "somebody else held"));
