@@ -343,8 +343,17 @@ actor *actor_locking(dibs_runtime *rt, const char *name, int64_t wait_ms)
     return a;
 }
 
+actor *actor_holding(dibs_runtime *rt, const char *name)
+{
+    actor *a = actor_locking(rt, name, 0);
+
+    assert_status(DIBS_OK, actor_result(a));
+    return a;
+}
+
 void actor_gets(actor *a, dibs_runtime *rt, const char *name)
 {
     assert_status(DIBS_OK, actor_result(a));
+    assert_status(DIBS_OK, actor_check(a, rt, name));
     assert_status(DIBS_OK, actor_unlock(a, rt, name));
 }

@@ -63,10 +63,11 @@ void actor_begin_unlock(actor *a, dibs_runtime *rt, const char *name);
 void actor_begin_extend(actor *a, dibs_runtime *rt, const char *name, uint32_t lease_ms);
 dibs_status actor_result(actor *a);
 
-/* A new actor that has begun that call. */
+/* A new actor that has begun that call; or that holds the lock, which was free. */
 actor *actor_locking(dibs_runtime *rt, const char *name, int64_t wait_ms);
+actor *actor_holding(dibs_runtime *rt, const char *name);
 
-/* The call that was begun gets the lock of that name, and the actor unlocks it. */
+/* The call that was begun gets the lock of that name; the actor holds it, and unlocks it. */
 void actor_gets(actor *a, dibs_runtime *rt, const char *name);
 
 #endif

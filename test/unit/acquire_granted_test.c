@@ -113,9 +113,7 @@ TEST_ON(a_grant_for_a_concluded_attempt_is_not_the_next_ones, stage *s)
     assert_false(push(s, old, spy.number, false));
     stage_await_waiting(s, 1);
     assert_int_equal(acquires(s), asked);
-    assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
-    actor_gets(asker, s->rt, "a");
-    expect_nothing_left(s);
+    expect_the_lock_next(s, asker);
 }
 
 static void push_it(stage *s)
@@ -139,9 +137,7 @@ TEST_ON(a_grant_for_a_retired_token_is_not_the_next_tokens, stage *s)
     await_asks(s, asked + 2, 1);
     assert_true(actor_busy(asker));
     assert_int_equal(spy.number, 1);
-    assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
-    actor_gets(asker, s->rt, "a");
-    expect_nothing_left(s);
+    expect_the_lock_next(s, asker);
 }
 
 /*
@@ -168,9 +164,7 @@ TEST_ON(the_stores_state_outlives_the_token, stage *s)
     await_asks(s, asked + 2, 1);
     assert_string_not_equal(spy.token, first);
     assert_int_equal(spy.noted, OWNER);
-    assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
-    actor_gets(asker, s->rt, "a");
-    expect_nothing_left(s);
+    expect_the_lock_next(s, asker);
 }
 
 TEST_ON(a_grant_of_a_held_lease_changes_nothing, stage *s)
@@ -204,9 +198,7 @@ TEST_ON(a_grant_that_proves_nothing_makes_the_waiter_ask, stage *s)
         assert_int_equal(spy.number, number + 1);
     }
     assert_int_equal(in_queue(), 1);
-    assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
-    actor_gets(asker, s->rt, "a");
-    expect_nothing_left(s);
+    expect_the_lock_next(s, asker);
 }
 
 /* The process was stopped meanwhile: the waiter asks, and the store tells who owns the lock by now. */
@@ -224,11 +216,7 @@ TEST_ON(a_grant_whose_lease_is_over_is_refused, stage *s)
     stage_await_waiting(s, 1);
     assert_true(actor_busy(asker));
     assert_int_equal(acquires(s), asked + 2);
-    assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
-    assert_status(DIBS_OK, actor_result(asker));
-    assert_status(DIBS_OK, actor_check(asker, s->rt, "a"));
-    assert_status(DIBS_OK, actor_unlock(asker, s->rt, "a"));
-    expect_nothing_left(s);
+    expect_the_lock_next(s, asker);
 }
 
 TEST_ON(a_grant_that_got_lost_costs_a_third_of_a_lease, stage *s)

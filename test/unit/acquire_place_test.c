@@ -78,9 +78,7 @@ TEST_ON(a_refused_waiter_leaves_no_place, stage *s)
     await_asks(s, asked + 2, 1);
     assert_string_not_equal(spy.token, token);
     assert_int_equal(in_queue(), 1);
-    assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
-    actor_gets(next, s->rt, "a");
-    expect_nothing_left(s);
+    expect_the_lock_next(s, next);
 }
 
 /*

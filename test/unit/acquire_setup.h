@@ -142,4 +142,12 @@ static inline void expect_nothing_left(stage *s)
     assert_status(DIBS_OK, dibs_trylock(spy.second, "a"));
 }
 
+/* The test's own thread releases "a": the asker gets it, and nobody waits for it then. */
+static inline void expect_the_lock_next(stage *s, actor *asker)
+{
+    assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
+    actor_gets(asker, s->rt, "a");
+    expect_nothing_left(s);
+}
+
 #endif

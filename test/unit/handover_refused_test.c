@@ -73,11 +73,9 @@ TEST_ON(an_extended_lease_is_not_handed_over, stage *s)
 /* The answer to the extension could make the lease longer or shorter than its next holder wants. */
 TEST_ON(a_lease_with_an_extension_in_flight_is_not_handed_over, stage *s)
 {
-    actor *holder = actor_start();
-
     s->settings.handoff_ms = FOR_LONG;
     stage_open(s, LEASE);
-    assert_status(DIBS_OK, actor_lock(holder, s->rt, "a", 0));
+    actor *holder = actor_holding(s->rt, "a");
     faults_hold_renewals(&s->faults);
     actor_begin_extend(holder, s->rt, "a", 60000);
     stage_await_waiting(s, 1);

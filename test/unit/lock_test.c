@@ -214,13 +214,12 @@ TEST_ON(an_unlock_by_another_thread_is_told, stage *s)
 
 TEST_ON(unlock_all_releases_everything_and_reports_the_first_failure, stage *s)
 {
-    actor *other = actor_start();
     char name[8];
 
     dibs_runtime *second = test_runtime(stage_open_another(s, LEASE));
     assert_status(DIBS_OK, dibs_unlock_all(s->rt));
     assert_status(DIBS_OK, dibs_lock(second, "0"));
-    assert_status(DIBS_OK, actor_lock(other, s->rt, "others", 0));
+    actor *other = actor_holding(s->rt, "others");
     for (unsigned i = 0; i < 30; i++) {
         snprintf(name, sizeof name, "%u", i % 10);
         assert_status(DIBS_OK, dibs_lock(s->rt, name));
@@ -352,10 +351,8 @@ TEST_ON(an_extension_not_answered_in_time_says_so, stage *s)
 
 TEST_WITH(an_extension_that_failed_is_tried_again_until_its_time_is_over, stage_setup, stage_teardown, stage *s)
 {
-    actor *a = actor_start();
-
     stage_open(s, 2000); /* tried again every 100 ms */
-    assert_status(DIBS_OK, actor_lock(a, s->rt, "a", 0));
+    actor *a = actor_holding(s->rt, "a");
     faults_renewal(&s->faults, DIBS_UNAVAILABLE, 3);
     actor_begin_extend(a, s->rt, "a", LEASE);
     stage_await_waiting(s, 1);

@@ -74,10 +74,8 @@ TEST_ON(a_fixed_lease_is_unconfirmed_until_its_renewal_is_answered, stage *s)
 /* An extension to a shorter time is refused: in the store the lease is as long as before, and it is renewed in time. */
 TEST_ON(an_extension_that_is_refused_costs_no_lease, stage *s)
 {
-    actor *other = actor_start();
-
     stage_open(s, LEASE);
-    assert_status(DIBS_OK, actor_lock(other, s->rt, "a", 0));
+    actor *other = actor_holding(s->rt, "a");
     faults_renewal(&s->faults, DIBS_DENIED, 1);
     assert_status(DIBS_DENIED, actor_extend(other, s->rt, "a", 400));
     for (int ms = 0; ms < 2000; ms += 50)
@@ -191,10 +189,8 @@ TEST_ON(an_unlock_stops_waiting_when_its_lease_is_lost, stage *s)
 /* The connection of the renewal broke: the renewal may still reach the store, even after the release. */
 TEST_ON(an_unlock_is_retracted_behind_a_request_without_an_answer, stage *s)
 {
-    actor *holder = actor_start();
-
     stage_open(s, LEASE);
-    assert_status(DIBS_OK, actor_lock(holder, s->rt, "a", 0));
+    actor *holder = actor_holding(s->rt, "a");
     faults_renewal(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
     another_server(s, 1);
     assert_int_equal(renewals(s), 1);
@@ -231,11 +227,10 @@ static void lock_or_unlock_many(void *arg)
 /* One after the other, the releases would wait for ten seconds. */
 TEST_ON(an_unlock_of_many_names_waits_for_another_server_once, stage *s)
 {
-    actor *holder = actor_start();
     struct release_many many = {s, DIBS_INVALID, DIBS_INVALID};
 
     stage_open(s, LEASE);
-    actor_begin(holder, lock_or_unlock_many, &many);
+    actor *holder = actor_running(lock_or_unlock_many, &many);
     actor_finish(holder);
     assert_status(DIBS_OK, many.locked);
     faults_hold_renewals(&s->faults);

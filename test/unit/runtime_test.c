@@ -274,16 +274,13 @@ TEST_ON(locks_released_by_close_are_lost, stage *s)
 
 TEST_ON(closing_releases_what_other_threads_hold, stage *s)
 {
-    actor *holder = actor_start(), *waiter = actor_start();
-
     stage_open_at(s, "mem:closing", LEASE);
     dibs_runtime *second = test_runtime(stage_open_another(s, LEASE));
-    assert_status(DIBS_OK, actor_lock(holder, s->rt, "a", 0));
+    actor *holder = actor_holding(s->rt, "a");
     assert_status(DIBS_OK, actor_lock(holder, s->rt, "a", 0));
     assert_status(DIBS_OK, actor_lock(holder, s->rt, "b", 0));
     assert_status(DIBS_OK, actor_lock(holder, second, "c", 0));
-    actor_begin_lock(waiter, s->rt, "a", DIBS_WAIT_FOREVER);
-    stage_await_waiting(s, 1);
+    actor *waiter = stage_waiter(s, "a", DIBS_WAIT_FOREVER, 1);
     close_runtime(&s->rt);
     assert_status(DIBS_CLOSED, actor_result(waiter));
     assert_status(DIBS_OK, dibs_trylock(second, "a"));
@@ -416,11 +413,9 @@ TEST_ON(closing_waits_for_retractions_for_a_limited_time, stage *s)
 
 TEST_ON(closing_waits_for_a_call_in_progress, stage *s)
 {
-    actor *asker = actor_start();
-
     stage_open(s, LEASE);
     faults_block_acquires(&s->faults);
-    actor_begin_lock(asker, s->rt, "a", 0);
+    actor *asker = actor_locking(s->rt, "a", 0);
     faults_await_blocked(&s->faults);
     actor *closer = actor_running(close_in_actor, s);
     while (!atomic_load(&s->rt->closing))
@@ -440,13 +435,11 @@ static void await_visits_closed(const stage *s)
 /* The call that is inside takes 1,500 of the 2,000 ms, so the store that confirms nothing is left 500. */
 TEST_ON(closing_waits_once_for_calls_and_the_store_together, stage *s)
 {
-    actor *asker = actor_start();
-
     stage_open_holding(s, LEASE);
     faults_release(&s->faults, DIBS_UNAVAILABLE, 1);
     assert_status(DIBS_UNAVAILABLE, dibs_unlock(s->rt, "a"));
     faults_block_acquires(&s->faults);
-    actor_begin_lock(asker, s->rt, "b", 0);
+    actor *asker = actor_locking(s->rt, "b", 0);
     faults_await_blocked(&s->faults);
     actor *closer = actor_running(close_in_actor, s);
     await_visits_closed(s);
@@ -470,13 +463,11 @@ TEST_ON(a_thread_that_ends_gives_up_its_locks, stage *s)
 
     stage_open(s, LEASE);
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
-        actor *holder = actor_start(), *waiter = actor_start();
+        actor *holder = actor_holding(s->rt, "a");
         dibs_hold hold;
         assert_status(DIBS_OK, actor_lock(holder, s->rt, "a", 0));
-        assert_status(DIBS_OK, actor_lock(holder, s->rt, "a", 0));
         assert_status(DIBS_OK, actor_hold(holder, s->rt, "a", &hold));
-        actor_begin_lock(waiter, s->rt, "a", DIBS_WAIT_FOREVER);
-        stage_await_waiting(s, 1);
+        actor *waiter = stage_waiter(s, "a", DIBS_WAIT_FOREVER, 1);
         ends[i](holder);
         assert_status(DIBS_OK, actor_result(waiter));
         assert_int_equal(stats_of(s->rt).orphaned, i + 1);

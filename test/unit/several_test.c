@@ -261,15 +261,14 @@ TEST_ON(a_call_waits_no_longer_than_its_time_for_what_it_gives_back, stage *s)
  */
 TEST_ON(a_try_for_several_names_waits_for_a_keeper_though_it_left_another_name, stage *s)
 {
-    actor *asker = actor_start(), *a = actor_start();
     struct call call = {s->rt, 0, DIBS_INVALID};
 
     assert_status(DIBS_OK, dibs_lock(other, names[NAMES - 1]));
     atomic_store(&spy.first_held, true);
-    actor_begin_lock(asker, s->rt, names[0], 0);
+    actor *asker = actor_locking(s->rt, names[0], 0);
     await_that(atomic_load(&spy.holds));
     atomic_store(&spy.kept, true);
-    actor_begin(a, lock_all, &call);
+    actor *a = actor_running(lock_all, &call);
     stage_await_waiting(s, 1);
     assert_true(actor_busy(a));
     assert_false(atomic_load(&spy.kept));

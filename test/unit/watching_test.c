@@ -399,11 +399,9 @@ TEST_ON(a_message_during_a_renewal_that_fails_brings_another, stage *s)
 /* The message comes while the extension is in flight: the extension is done, and a renewal follows. */
 TEST_ON(a_message_during_an_extension_brings_a_renewal, stage *s)
 {
-    actor *holder = actor_start();
-
     turn(s, true);
     faults_hold_renewals(&s->faults);
-    assert_status(DIBS_OK, actor_lock(holder, s->rt, "a", 0));
+    actor *holder = actor_holding(s->rt, "a");
     actor_begin_extend(holder, s->rt, "a", 2 * LEASE);
     moved_clock_await_waiting(&s->clock, 1);
     stage_settle(s);
