@@ -12,11 +12,22 @@
 
 #include "support/test.h"
 
-typedef enum call_kind { CALL_LOCK, CALL_UNLOCK, CALL_UNLOCK_ALL, CALL_EXTEND, CALL_HOLD, CALL_CHECK } call_kind;
+typedef enum call_kind {
+    CALL_LOCK,
+    CALL_TASK_LOCK,
+    CALL_UNLOCK,
+    CALL_UNLOCK_ALL,
+    CALL_EXTEND,
+    CALL_HOLD,
+    CALL_CHECK,
+    CALL_ENTER,
+    CALL_LEAVE
+} call_kind;
 
 typedef struct call {
     call_kind kind;
     dibs_runtime *rt;
+    dibs_task *task;
     const char *name;
     int64_t wait_ms;
     uint32_t lease_ms;
@@ -229,6 +240,17 @@ void actor_cancel(actor *a)
 
 /* ------------------------------------------------------------------ calls */
 
+static dibs_status lock_inside(const call *c)
+{
+    dibs_status status = dibs_task_enter(c->task);
+
+    if (status != DIBS_OK)
+        return status;
+    status = dibs_lock_with(c->rt, c->name, c->wait_ms, c->options);
+    dibs_task_leave(c->task);
+    return status;
+}
+
 static void make_call(void *arg)
 {
     call *c = arg;
@@ -236,6 +258,9 @@ static void make_call(void *arg)
     switch (c->kind) {
     case CALL_LOCK:
         c->status = dibs_lock_with(c->rt, c->name, c->wait_ms, c->options);
+        break;
+    case CALL_TASK_LOCK:
+        c->status = lock_inside(c);
         break;
     case CALL_UNLOCK:
         c->status = dibs_unlock(c->rt, c->name);
@@ -251,6 +276,12 @@ static void make_call(void *arg)
         break;
     case CALL_CHECK:
         c->status = dibs_check(c->rt, c->name);
+        break;
+    case CALL_ENTER:
+        c->status = dibs_task_enter(c->task);
+        break;
+    case CALL_LEAVE:
+        c->status = dibs_task_leave(c->task);
         break;
     }
 }
@@ -333,6 +364,22 @@ dibs_status actor_hold(actor *a, dibs_runtime *rt, const char *name, dibs_hold *
 
     *out = a->call.hold;
     return status;
+}
+
+void actor_begin_task_lock(actor *a, dibs_runtime *rt, dibs_task *task, const char *name, int64_t wait_ms,
+                           const dibs_lock_options *options)
+{
+    begin_call(a, (call){CALL_TASK_LOCK, rt, task, name, wait_ms, .options = options});
+}
+
+dibs_status actor_enter(actor *a, dibs_task *task)
+{
+    return full_call(a, (call){.kind = CALL_ENTER, .task = task});
+}
+
+dibs_status actor_leave(actor *a, dibs_task *task)
+{
+    return full_call(a, (call){.kind = CALL_LEAVE, .task = task});
 }
 
 actor *actor_locking(dibs_runtime *rt, const char *name, int64_t wait_ms)

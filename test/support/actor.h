@@ -63,6 +63,12 @@ void actor_begin_unlock(actor *a, dibs_runtime *rt, const char *name);
 void actor_begin_extend(actor *a, dibs_runtime *rt, const char *name, uint32_t lease_ms);
 dibs_status actor_result(actor *a);
 
+/* The actor enters the task, begins that call, and leaves; or only enters, or leaves. */
+void actor_begin_task_lock(actor *a, dibs_runtime *rt, dibs_task *task, const char *name, int64_t wait_ms,
+                           const dibs_lock_options *options);
+dibs_status actor_enter(actor *a, dibs_task *task);
+dibs_status actor_leave(actor *a, dibs_task *task);
+
 /* A new actor that has begun that call; or that holds the lock, which was free. */
 actor *actor_locking(dibs_runtime *rt, const char *name, int64_t wait_ms);
 actor *actor_holding(dibs_runtime *rt, const char *name);

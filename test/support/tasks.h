@@ -38,13 +38,7 @@ void begin_unlock(dibs_task *task, const char *name, dibs_queue *q);
 /* The result of dibs_check for a thread in the task. Enters and leaves. */
 dibs_status task_check(dibs_task *task, dibs_runtime *rt, const char *name);
 
-/* The actor enters the task, makes a call and leaves; `result` waits for that and returns the call's status. */
-void actor_begin_task_lock(actor *a, dibs_runtime *rt, dibs_task *task, const char *name, int64_t wait_ms,
-                           const dibs_lock_options *options);
+/* As actor_result. */
 dibs_status actor_task_result(actor *a);
-
-/* The actor enters, or leaves. */
-dibs_status actor_enter(actor *a, dibs_task *task);
-dibs_status actor_leave(actor *a, dibs_task *task);
 
 #endif

@@ -256,7 +256,7 @@ TEST_WITH(a_cancel_ends_a_tasks_wait_at_once, stage_setup, stage_teardown, stage
         await_that(cases[i].elsewhere ? owner_of(s->rt, "a").waiters > 0 : stats_of(s->rt).contended > 0);
         assert_status(DIBS_BUSY, dibs_task_enter(task));
         dibs_task_cancel(task);
-        assert_status(DIBS_CANCELLED, actor_task_result(waiter));
+        assert_status(DIBS_CANCELLED, actor_result(waiter));
         await_that(owner_of(s->rt, "a").waiters == 0);
         assert_int_equal(stats_of(s->rt).cancelled, 1);
         assert_status(DIBS_OK, dibs_unlock(at, "a"));
@@ -324,10 +324,10 @@ TEST_WITH(a_cancelled_tasks_rivals_go_on_waiting, stage_setup, stage_teardown, s
     for (int i = 0; i < CROWD; i += 2)
         dibs_task_cancel(tasks[i]);
     for (int i = 0; i < CROWD; i += 2)
-        assert_status(DIBS_CANCELLED, actor_task_result(crowd[i]));
+        assert_status(DIBS_CANCELLED, actor_result(crowd[i]));
     assert_status(DIBS_OK, dibs_unlock(holder, "a"));
     for (int i = 1; i < CROWD; i += 2) {
-        assert_status(DIBS_OK, actor_task_result(crowd[i]));
+        assert_status(DIBS_OK, actor_result(crowd[i]));
         dibs_task_free(tasks[i]);
     }
     for (int i = 0; i < CROWD; i++) {
@@ -460,7 +460,7 @@ TEST_WITH(a_lease_is_handed_from_task_to_task, stage_setup, stage_teardown, stag
     await_that(stats_of(s->rt).contended > 0);
     unsigned asks = faults_count(&s->faults, &s->faults.acquires);
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
-    assert_status(DIBS_OK, actor_task_result(waiter));
+    assert_status(DIBS_OK, actor_result(waiter));
     assert_int_equal(stats_of(s->rt).handed_off, 1);
     assert_int_equal(faults_count(&s->faults, &s->faults.acquires), asks);
     assert_status(DIBS_OK, dibs_task_leave(one));
