@@ -1,14 +1,6 @@
 /* A channel: each caller gets the reply to its own command, and what is submitted is answered once and in order. */
 #include "unit/channel_crowd.h"
 
-/* ------------------------------------------------------------------- helpers */
-
-/* Goes on as the scheduler until nothing is in flight. */
-static void attend_until_idle(struct rig *r)
-{
-    REPEAT_UNTIL(dibs__channel_load(r->channel) == 0, attend(r, false));
-}
-
 /* ---------------------------------------------------------- replies in order */
 
 enum { THREADS = 16, ROUNDS = 200 };
@@ -79,7 +71,7 @@ TEST_ON(the_scheduler_reads_what_nobody_waits_for, struct rig *r)
     fake_redis_hold(r->fake, true); /* otherwise the reply might be there at the caller's last look */
     expect_in_doubt(r, sent_echo(r, serial, "left"), moved_clock_now(&r->clock));
     fake_redis_hold(r->fake, false);
-    attend_until_idle(r);
+    REPEAT_UNTIL(dibs__channel_load(r->channel) == 0, attend(r, false));
     assert_true(stands(r));
 }
 

@@ -62,18 +62,13 @@ static unsigned ask_for_all(struct rigs *all)
     return over;
 }
 
-static void sleep_once(struct rigs *all)
-{
-    dibs__waits_sleep(all->waits, CHANNELS, &all->wait_event, &all->rigs[0].clock.clock, DIBS__NEVER);
-}
-
 /* Sleeps until one is over. Returns the set of those. */
 static unsigned wait_for_one(struct rigs *all)
 {
     unsigned over;
 
     while (!(over = ask_for_all(all)))
-        sleep_once(all);
+        dibs__waits_sleep(all->waits, CHANNELS, &all->wait_event, &all->rigs[0].clock.clock, DIBS__NEVER);
     return over;
 }
 

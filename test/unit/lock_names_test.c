@@ -50,11 +50,6 @@ static void await_free(dibs_runtime *rt, const char *name)
     await_that(is_free(rt, name));
 }
 
-static void await_taken(dibs_runtime *rt, const char *name)
-{
-    await_that(!is_free(rt, name));
-}
-
 static bool has_waiter(dibs_runtime *rt, const char *name)
 {
     dibs_owner owner;
@@ -485,7 +480,7 @@ TEST_ON(threads_locking_several_names_exclude_each_other, struct pair *p)
     assert_status(DIBS_BUSY, lock_by(&call));
     call.wait_ms = FOREVER;
     begin_lock_names(&call);
-    await_taken(p->other, "a");
+    await_that(!is_free(p->other, "a"));
     actor_await_asleep(call.actor);
     lock_and_release(p->rt, "c", 0);
     assert_status(DIBS_OK, dibs_unlock(p->rt, "b"));

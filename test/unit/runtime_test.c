@@ -427,11 +427,6 @@ TEST_ON(closing_waits_for_a_call_in_progress, stage *s)
     s->rt = NULL;
 }
 
-static void await_visits_closed(const stage *s)
-{
-    REPEAT_UNTIL(atomic_load(&s->rt->visits[0].inside) & DIBS__VISITS_CLOSED, pause_ms(1));
-}
-
 /* The call that is inside takes 1,500 of the 2,000 ms, so the store that confirms nothing is left 500. */
 TEST_ON(closing_waits_once_for_calls_and_the_store_together, stage *s)
 {
@@ -442,7 +437,7 @@ TEST_ON(closing_waits_once_for_calls_and_the_store_together, stage *s)
     actor *asker = actor_locking(s->rt, "b", 0);
     faults_await_blocked(&s->faults);
     actor *closer = actor_running(close_in_actor, s);
-    await_visits_closed(s);
+    REPEAT_UNTIL(atomic_load(&s->rt->visits[0].inside) & DIBS__VISITS_CLOSED, pause_ms(1));
     moved_clock_advance(&s->clock, MS(1500));
     faults_unblock_acquires(&s->faults);
     actor_result(asker);

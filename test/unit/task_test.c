@@ -339,13 +339,6 @@ TEST_WITH(a_cancelled_tasks_rivals_go_on_waiting, stage_setup, stage_teardown, s
 
 /* ------------------------------------------------------------------------ free */
 
-static bool nothing_is_left(void *arg)
-{
-    dibs_stats stats = stats_of(arg);
-
-    return stats.holds == 0 && stats.leases == 0;
-}
-
 TEST_ON(freeing_a_task_releases_every_hold, stage *s)
 {
     char name[16];
@@ -359,7 +352,8 @@ TEST_ON(freeing_a_task_releases_every_hold, stage *s)
     }
     assert_status(DIBS_OK, dibs_task_leave(task));
     dibs_task_free(task);
-    assert_true(nothing_is_left(s->rt));
+    assert_int_equal(stats_of(s->rt).holds, 0);
+    assert_int_equal(stats_of(s->rt).leases, 0);
     for (int i = 0; i < 100; i++) {
         snprintf(name, sizeof name, "%d", i);
         assert_status(DIBS_OK, dibs_timedlock(s->rt, name, LIMIT_MS));
