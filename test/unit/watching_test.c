@@ -43,20 +43,15 @@ static unsigned look_batches(stage *s)
     return faults_count(&s->faults, &s->faults.look_batches);
 }
 
-static struct dibs__store *store_of(stage *s)
-{
-    return s->rt->core->store;
-}
-
 static void change(stage *s, const char *name)
 {
-    faulty_store_change(store_of(s), name);
+    faulty_store_change(s->rt->core->store, name);
     stage_settle(s);
 }
 
 static void turn(stage *s, bool on)
 {
-    faulty_store_watching(store_of(s), on);
+    faulty_store_watching(s->rt->core->store, on);
     stage_settle(s);
 }
 
