@@ -40,6 +40,8 @@ static bool write_all(const char *text, size_t size)
         ssize_t done = write(STDOUT_FILENO, text, size);
         if (done < 0 && errno != EINTR && errno != EAGAIN)
             return false;
+        if (done < 0 && errno == EAGAIN) /* another program may have left the terminal so that it never blocks */
+            (void)poll(&(struct pollfd){.fd = STDOUT_FILENO, .events = POLLOUT}, 1, -1);
         if (done > 0) {
             text += done;
             size -= (size_t)done;

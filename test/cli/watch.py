@@ -4,7 +4,9 @@
 import atexit
 import itertools
 import os
+import pty
 import re
+import select
 import shlex
 import signal
 import subprocess
@@ -271,6 +273,28 @@ def names_cannot_drive_the_screen():
     terminal.status()
 
 
+def a_terminal_that_takes_no_more_costs_no_processor_time():
+    fresh("a")
+    terminal, end = pty.openpty()
+    os.set_blocking(end, False)  # as another program may have left it
+    environment = looking.environment(URL, TERM="xterm")
+    process = subprocess.Popen([looking.DIBS, "watch", "-i", "0.1"], stdin=end, stdout=end, env=environment)
+
+    def ticks():
+        return sum(int(value) for value in looking.command.fields_of(process.pid)[11:13])
+
+    try:
+        await_true(lambda: not select.select([], [end], [], 0)[1], "a terminal that takes no more")
+        before = ticks()
+        time.sleep(1)
+        expect(ticks() - before < 20, ticks() - before)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)
+        os.close(end)
+
+
 def a_dumb_terminal_gets_lines():
     fresh("a")
     terminal = looking.Terminal(URL, "watch", "-c", "1", "-i", "0.1", TERM="dumb")
@@ -286,4 +310,5 @@ if __name__ == "__main__":
         a_terminal_that_does_not_tell_its_size_has_24_lines, a_signal_leaves_the_terminal_as_it_was,
         ctrl_c_ends_it_though_the_store_hangs, the_screen_tells_of_a_store_that_is_away,
         a_server_that_refuses_at_the_start_gets_no_screen, names_cannot_drive_the_screen, a_dumb_terminal_gets_lines,
+        a_terminal_that_takes_no_more_costs_no_processor_time,
     )
