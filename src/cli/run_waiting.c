@@ -1,6 +1,7 @@
 #include "cli/run_waiting.h"
 
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -114,6 +115,14 @@ static int looks_needed(const dibs_owner *owner, bool seldom)
     return seldom ? 4 : INT_MAX;
 }
 
+/* Whether standard error takes a message now: the end of the wait must not have to wait for its reader. */
+static bool may_say(void)
+{
+    struct pollfd error = {.fd = STDERR_FILENO, .events = POLLOUT};
+
+    return poll(&error, 1, 0) != 0;
+}
+
 static void *tell(void *unused)
 {
     bool owner_told = !tells_owner(), free_told = false;
@@ -129,6 +138,8 @@ static void *tell(void *unused)
         looks_free = status == DIBS_OK && !taken ? looks_free + 1 : 0;
         if (cli_thread_must_end(&waiting.thread, 0))
             break;
+        if (!may_say())
+            continue;
         if (taken && !owner_told) {
             owner_told = true;
             say(taken, &owner);

@@ -399,18 +399,6 @@ def is_alive_beside(pair, own):
     return any(pid not in own for pid in processes_with(pair.mark))
 
 
-def full_pipe():
-    """Its ends. It takes no more: whoever writes there waits for a reader."""
-    out, into = os.pipe()
-    os.set_blocking(into, False)
-    try:
-        while True:
-            os.write(into, bytes(4096))
-    except BlockingIOError:
-        os.set_blocking(into, True)
-    return out, into
-
-
 @test("a standard error that takes no more does not keep dibs from killing COMMAND")
 def stalled_error():
     own = Server()

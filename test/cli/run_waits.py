@@ -164,6 +164,24 @@ def says_so_on_a_terminal():
     end(other)
 
 
+@test("a standard error that takes no more keeps no signal from ending the wait")
+def signal_beside_a_stalled_error():
+    server().ask("SET", "lock:n", "another client", "PX", "60000")
+    out, into = full_pipe()
+    try:
+        for command in (["run", "-v", "n", "true"], ["hold", "-v", "n"]):
+            waiting = start(*command, stderr=into)
+            wait_for(lambda: server().queued("n"))
+            time.sleep(0.5)  # it has something to say after 20 ms
+            waiting.send_signal(signal.SIGTERM)
+            equal(waiting.wait(LIMIT), 128 + signal.SIGTERM)
+            wait_for(lambda: not server().queued("n"))
+    finally:
+        os.close(into)
+        os.close(out)
+        server().ask("DEL", "lock:n")
+
+
 @test("the same where the owner is a process of another host with the same number, as in containers")
 def says_so_of_a_twin():
     other = holder("n")

@@ -353,6 +353,18 @@ def alive(pid):
     return state_of(pid) not in (None, "Z")
 
 
+def full_pipe():
+    """Its ends. It takes no more: whoever writes there waits for a reader."""
+    out, into = os.pipe()
+    os.set_blocking(into, False)
+    try:
+        while True:
+            os.write(into, bytes(4096))
+    except BlockingIOError:
+        os.set_blocking(into, True)
+    return out, into
+
+
 def read(path):
     try:
         with open(path) as file:
