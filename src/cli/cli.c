@@ -41,6 +41,13 @@ void cli_say(enum cli_verbosity least, const char *format, ...)
     va_end(arguments);
 }
 
+bool cli_may_say(void)
+{
+    struct pollfd error = {.fd = STDERR_FILENO, .events = POLLOUT};
+
+    return poll(&error, 1, 0) != 0;
+}
+
 int cli_shown_length(const char *word)
 {
     return (int)(*word == '-' ? strcspn(word, "=") : strlen(word));

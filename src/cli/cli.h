@@ -42,6 +42,9 @@ void cli_say(enum cli_verbosity least, const char *format, ...) __attribute__((f
 #define cli_warn(...) cli_say(CLI_NORMAL, __VA_ARGS__)
 #define cli_note(...) cli_say(CLI_VERBOSE, __VA_ARGS__)
 
+/* Whether standard error takes a message now, without waiting for a reader. */
+bool cli_may_say(void);
+
 /*
  * How many bytes of a word of the command line a message may show. What looks like an option is shown without what
  * follows the =, which may be a secret: messages are kept in logs.

@@ -127,6 +127,16 @@ void run_tell_loss(void)
     cli_warn("%s: the lease was lost%s", run_plan.shown, why);
 }
 
+static void say_event(const char *name, const dibs_event *event)
+{
+    if (event->kind == DIBS_EVENT_AT_RISK)
+        cli_warn("%s: %s", name, event->detail);
+    else if (event->kind == DIBS_EVENT_STORE_DOWN && atomic_load(&waits))
+        cli_warn("%s: %s; waits for that to pass", run_plan.shown, event->detail);
+    else
+        cli_note("%s%s%s", name, *name ? ": " : "", event->detail);
+}
+
 static void on_event(const dibs_event *event, void *unused)
 {
     char name[CLI_SHOWN_MAX];
@@ -135,12 +145,8 @@ static void on_event(const dibs_event *event, void *unused)
     cli_show(name, sizeof name, event->name ? event->name : "");
     if (event->kind == DIBS_EVENT_LOST)
         on_loss(name, event);
-    if (event->kind == DIBS_EVENT_AT_RISK)
-        cli_warn("%s: %s", name, event->detail);
-    else if (event->kind == DIBS_EVENT_STORE_DOWN && atomic_load(&waits))
-        cli_warn("%s: %s; waits for that to pass", run_plan.shown, event->detail);
-    else
-        cli_note("%s%s%s", name, *name ? ": " : "", event->detail);
+    if (cli_may_say()) /* dibs_close waits for the end of this function, which must not have to wait for a reader */
+        say_event(name, event);
     if (event->kind == DIBS_EVENT_LOST)
         run_signals_wake();
 }

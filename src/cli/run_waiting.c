@@ -1,7 +1,6 @@
 #include "cli/run_waiting.h"
 
 #include <limits.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -115,14 +114,6 @@ static int looks_needed(const dibs_owner *owner, bool seldom)
     return seldom ? 4 : INT_MAX;
 }
 
-/* Whether standard error takes a message now: the end of the wait must not have to wait for its reader. */
-static bool may_say(void)
-{
-    struct pollfd error = {.fd = STDERR_FILENO, .events = POLLOUT};
-
-    return poll(&error, 1, 0) != 0;
-}
-
 static void *tell(void *unused)
 {
     bool owner_told = !tells_owner(), free_told = false;
@@ -138,7 +129,7 @@ static void *tell(void *unused)
         looks_free = status == DIBS_OK && !taken ? looks_free + 1 : 0;
         if (cli_thread_must_end(&waiting.thread, 0))
             break;
-        if (!may_say())
+        if (!cli_may_say()) /* the end of the wait must not have to wait for a reader */
             continue;
         if (taken && !owner_told) {
             owner_told = true;

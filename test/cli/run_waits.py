@@ -176,6 +176,14 @@ def signal_beside_a_stalled_error():
             waiting.send_signal(signal.SIGTERM)
             equal(waiting.wait(LIMIT), 128 + signal.SIGTERM)
             wait_for(lambda: not server().queued("n"))
+        with contextlib.closing(Server()) as own:
+            own.ask("SET", "lock:n", "another client", "PX", "60000")
+            waiting = start("run", "n", "true", env={"DIBS_URL": own.url}, stderr=into)
+            wait_for(lambda: own.queued("n"))
+            own.kill()
+            time.sleep(1)  # it is told at once that the server is away
+            waiting.send_signal(signal.SIGTERM)
+            equal(waiting.wait(LIMIT), 128 + signal.SIGTERM)
     finally:
         os.close(into)
         os.close(out)
