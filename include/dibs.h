@@ -236,9 +236,9 @@ typedef struct dibs_config {
  * each grant by the store; with appendfsync always there is nothing to wait for. A grant
  * that is not on the disk within replica_timeout_ms is given back, as with min_replicas,
  * which may be set as well. At most eight grants of a process wait for the disk or for
- * replicas at a time, of begun calls at most three: with everysec that makes about as many a
- * second. Calls beyond that wait for their turn, and may return DIBS_UNAVAILABLE where
- * it does not come in time.
+ * replicas at a time, of tasks, whether their calls were begun or block, at most two: with
+ * everysec that makes about as many a second. Calls beyond that wait for their turn, and may
+ * return DIBS_UNAVAILABLE where it does not come in time.
  *
  * The server must be Redis 7.2, or 7.4.3 and later, with appendonly yes and appendfsync
  * everysec or always (with appendfsync no, no lock is granted), and must let the account use
