@@ -97,12 +97,9 @@ struct crowd {
 static void lock_many(void *arg)
 {
     const struct crowd *crowd = arg;
-    char name[16];
 
-    for (unsigned i = crowd->first; i < crowd->first + crowd->count; i++) {
-        snprintf(name, sizeof name, "n%u", i);
-        assert_status(DIBS_OK, dibs_lock(crowd->f->rt, name));
-    }
+    for (unsigned i = crowd->first; i < crowd->first + crowd->count; i++)
+        assert_status(DIBS_OK, dibs_lock(crowd->f->rt, formatted("n%u", i)));
 }
 
 /* Two threads take the locks, which is faster, and hold them when this returns. */

@@ -61,9 +61,8 @@ struct crowd {
 static void *try_often(void *arg)
 {
     struct crowd *c = arg;
-    char name[16];
 
-    snprintf(name, sizeof name, "crowd-%u", c->number);
+    const char *name = formatted("crowd-%u", c->number);
     for (int i = 0; i < TRIES; i++) {
         if (dibs_trylock(c->rt, name) == DIBS_OK && dibs_unlock(c->rt, name) == DIBS_OK)
             c->good++;

@@ -53,9 +53,8 @@ static void use_once(struct crowd *c, int number, int turn)
     dibs_hold hold;
     dibs_owner owner;
     dibs_stats stats;
-    char own[16];
 
-    snprintf(own, sizeof own, "own-%d", number);
+    const char *own = formatted("own-%d", number);
     JUDGE(ok, closed | lost, dibs_lock(rt, own));
     JUDGE(ok, closed | lost, dibs_lock_with(rt, own, DIBS_WAIT_FOREVER, &fair)); /* looks at how many URLs there are */
     JUDGE(ok | BIT(DIBS_BUSY), closed | lost, dibs_trylock(rt, "common"));

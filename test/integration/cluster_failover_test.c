@@ -72,9 +72,7 @@ struct crowd {
 /* An overlap counts if its holder is not told that the lease was lost. */
 static void lock_one(struct crowd *crowd, unsigned i)
 {
-    char name[32];
-
-    snprintf(name, sizeof name, "crowd%u", i);
+    const char *name = formatted("crowd%u", i);
     dibs_status status = dibs_timedlock(crowd->rt, name, LIMIT_MS);
     if (status != DIBS_OK) {
         if (status != DIBS_UNAVAILABLE)
@@ -115,13 +113,13 @@ static dibs_status try_until_heard(dibs_runtime *rt, const char *name)
 /* A grant waits for a replica of its own node, also after the slot has moved to another node. */
 TEST_ON(replicas_acknowledge_at_each_node, struct scene *s)
 {
-    char names[3][32];
+    const char *names[3];
 
     s->config.min_replicas = 1;
     s->config.replica_timeout_ms = 300;
     open_on_cluster(s, LONG_LEASE_MS);
     for (int i = 0; i < 3; i++) {
-        snprintf(names[i], sizeof names[i], "%s", new_name(s, s->c->nodes[i]));
+        names[i] = new_name(s, s->c->nodes[i]);
         long long waits = server_calls(s->c->nodes[i], "wait");
         assert_status(DIBS_OK, dibs_timedlock(s->rt, names[i], LIMIT_MS));
         assert_true(has_lock(s->c->nodes[i + 3], names[i])); /* that is what DIBS_OK means */
@@ -145,11 +143,10 @@ TEST_ON(replicas_acknowledge_at_each_node, struct scene *s)
 TEST_ON(nodes_that_refuse_to_wait_are_told_at_the_open, struct scene *s)
 {
     dibs_runtime *rt;
-    char url[100];
 
     for (size_t i = 0; i < s->c->count; i++)
         server_do(s->c->nodes[i], "ACL SETUSER u on >pw ~* &* +@all -wait");
-    snprintf(url, sizeof url, "redis-cluster://u:pw@127.0.0.1:%d", s->c->nodes[3]->port); /* a replica */
+    const char *url = formatted("redis-cluster://u:pw@127.0.0.1:%d", s->c->nodes[3]->port); /* a replica */
     assert_status(DIBS_DENIED, open_status(url, &(dibs_config){.min_replicas = 1}, &rt));
     assert_non_null(strstr(dibs_last_error(), "refused WAIT"));
     rt = open_url(url, &(dibs_config){.lease_ms = LONG_LEASE_MS});
@@ -163,7 +160,7 @@ TEST_ON(threads_go_on_locking_when_a_master_is_killed, struct scene *s)
 {
     static struct crowd crowd;
     actor *actors[THREADS];
-    char held[HELD][32];
+    const char *held[HELD];
 
     s->config.outage_ms = LIMIT_MS;
     open_on_cluster(s, 10 * SAFE_LEASE_MS);
@@ -172,7 +169,7 @@ TEST_ON(threads_go_on_locking_when_a_master_is_killed, struct scene *s)
     memset(&crowd, 0, sizeof crowd);
     crowd.rt = s->rt;
     for (int i = 0; i < HELD; i++) {
-        snprintf(held[i], sizeof held[i], "held%d", i);
+        held[i] = formatted("held%d", i);
         assert_status(DIBS_OK, dibs_lock(s->rt, held[i]));
     }
     for (int i = 0; i < 3; i++)
@@ -231,10 +228,8 @@ static bool has_no_client(server *s)
 TEST_ON(the_replica_of_the_url_is_left_once_the_masters_are_known, struct scene *s)
 {
     server *replica = s->c->nodes[5];
-    char url[80];
 
-    snprintf(url, sizeof url, "%s://127.0.0.1:%d", scheme_of(s), replica->port);
-    s->urls[0] = url;
+    s->urls[0] = formatted("%s://127.0.0.1:%d", scheme_of(s), replica->port);
     open_on_cluster(s, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(s->rt, "x"));
     await_that(has_no_client(replica));
@@ -245,11 +240,10 @@ TEST_ON(the_replica_of_the_url_is_left_once_the_masters_are_known, struct scene 
 TEST_ON(a_lock_that_the_new_master_does_not_know_is_restored, struct scene *s)
 {
     server *master = s->c->nodes[1], *replica = s->c->nodes[4];
-    char name[32];
 
     s->config.outage_ms = LIMIT_MS;
     open_on_cluster(s, 10 * SAFE_LEASE_MS);
-    snprintf(name, sizeof name, "%s", new_name(s, master));
+    const char *name = new_name(s, master);
     unsigned slot = slot_of(s, name);
     assert_status(DIBS_OK, dibs_lock(s->rt, name));
     uint64_t fence = fence_of(s->rt, name);
@@ -302,10 +296,9 @@ TEST_ON(the_first_look_and_try_after_a_failover_find_the_new_master, struct scen
     server *master = cluster_owner(s->c, slot);
     dibs_runtime *idle[IDLE];
     dibs_owner owner;
-    char name[32];
     int found = 0;
 
-    snprintf(name, sizeof name, "%s", new_name(s, master));
+    const char *name = new_name(s, master);
     for (int i = 0; i < IDLE; i++)
         idle[i] = open_url(s->c->url, NULL);
     await_that(server_integer(master, "WAIT 1 100") == 1);
@@ -332,21 +325,18 @@ TEST_ON(the_first_look_and_try_after_a_failover_find_the_new_master, struct scen
 TEST_WITH(a_node_with_a_wrong_certificate_is_refused_and_the_others_are_used, setup_tls, teardown, struct scene *s)
 {
     server *odd = s->c->nodes[2], *good = s->c->nodes[1];
-    char url[160], name[32], its_name[32];
     dibs_runtime *rt = NULL;
 
     certificate_make(certificates_folder(),
                      &(struct certificate){.file = "elsewhere", .issuer = "ca", .names = "DNS:elsewhere.test"});
-    snprintf(its_name, sizeof its_name, "%s", new_name(s, odd));
-    snprintf(name, sizeof name, "%s", new_name(s, good));
+    const char *its_name = new_name(s, odd);
+    const char *name = new_name(s, good);
     server_pause(s->c->nodes[5]); /* no failover */
     server_certify(odd, "elsewhere");
     cluster_await_owner(s->c, slot_of(s, its_name), odd);
-    snprintf(url, sizeof url, "rediss-cluster://127.0.0.1:%d", odd->port);
-    assert_status(DIBS_DENIED, open_status(url, &s->config, &rt));
+    assert_status(DIBS_DENIED, open_status(formatted("rediss-cluster://127.0.0.1:%d", odd->port), &s->config, &rt));
     assert_non_null(strstr(dibs_last_error(), "certificate"));
-    snprintf(url, sizeof url, "rediss-cluster://127.0.0.1:%d,127.0.0.1:%d", odd->port, good->port);
-    s->urls[0] = url;
+    s->urls[0] = formatted("rediss-cluster://127.0.0.1:%d,127.0.0.1:%d", odd->port, good->port);
     open_on_cluster(s, LONG_LEASE_MS);
     long long asks = server_asks(odd);
     assert_status(DIBS_OK, dibs_timedlock(s->rt, name, LIMIT_MS));

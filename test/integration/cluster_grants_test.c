@@ -12,7 +12,7 @@ struct waiting {
     struct scene *s;
     dibs_runtime *rt;
     actor *actor;
-    char name[32];
+    const char *name;
     unsigned slot;
 };
 
@@ -24,7 +24,7 @@ static struct waiting waiter(struct scene *s, const server *node)
         open_on_cluster(s, LONG_LEASE_MS);
     w.rt = test_runtime(
         open_url(s->c->url, &(dibs_config){.lease_ms = LONG_LEASE_MS, .outage_ms = LIMIT_MS, .label = "waiter"}));
-    snprintf(w.name, sizeof w.name, "%s", new_name(s, node));
+    w.name = new_name(s, node);
     w.slot = slot_of(s, w.name);
     return w;
 }
@@ -131,10 +131,8 @@ TEST_ON(one_runtime_waits_at_all_nodes, struct scene *s)
 {
     struct waiting all[3] = {waiter(s, s->c->nodes[0])};
 
-    for (size_t i = 1; i < 3; i++) {
-        all[i] = (struct waiting){.s = s, .rt = all[0].rt, .actor = actor_start()};
-        snprintf(all[i].name, sizeof all[i].name, "%s", new_name(s, s->c->nodes[i]));
-    }
+    for (size_t i = 1; i < 3; i++)
+        all[i] = (struct waiting){s, all[0].rt, actor_start(), .name = new_name(s, s->c->nodes[i])};
     for (size_t i = 0; i < 3; i++)
         begin_sharded(&all[i], s->c->nodes[i]);
     for (size_t i = 3; i-- > 0;) /* to begin to listen at one node has those at the others ask once more */
@@ -150,14 +148,13 @@ TEST_ON(a_grant_that_arrives_from_all_nodes_is_taken_once, struct scene *s)
     struct waiting w = waiter(s, s->c->nodes[0]), others[2];
 
     for (size_t i = 0; i < 2; i++) { /* from now on it listens at the other nodes, too */
-        others[i] = (struct waiting){.s = s, .rt = w.rt, .actor = w.actor};
-        snprintf(others[i].name, sizeof others[i].name, "%s", new_name(s, s->c->nodes[i + 1]));
+        others[i] = (struct waiting){s, w.rt, w.actor, .name = new_name(s, s->c->nodes[i + 1])};
         begin(&others[i]);
         await_told(&others[i], s->c->nodes[i + 1]);
         finish_by_push_at_last(&others[i], s->c->nodes[i + 1]);
     }
     for (int i = 0; i < 20; i++) { /* each in a slot of its own: the first grant of a slot is published */
-        snprintf(w.name, sizeof w.name, "%s", new_name(s, s->c->nodes[0]));
+        w.name = new_name(s, s->c->nodes[0]);
         begin(&w);
         await_told(&w, s->c->nodes[0]);
         assert_status(DIBS_OK, dibs_unlock(s->rt, w.name));

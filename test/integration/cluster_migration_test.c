@@ -32,13 +32,10 @@ struct moving {
 
 static struct moving name_at(struct scene *s, size_t node)
 {
-    static char name[32];
-    struct moving moving = {.name = name, .from = s->c->nodes[node]};
+    server *from = s->c->nodes[node];
+    const char *name = new_name(s, from);
 
-    snprintf(name, sizeof name, "%s", new_name(s, moving.from));
-    moving.slot = slot_of(s, name);
-    moving.to = other_than(s, moving.from);
-    return moving;
+    return (struct moving){name, slot_of(s, name), from, other_than(s, from)};
 }
 
 static void use_once(struct scene *s, const char *name)
@@ -243,12 +240,12 @@ TEST_ON(an_ask_in_doubt_moves_with_its_slot, struct scene *s)
 {
     enum { TIMEOUT_MS = 6000 }; /* the ask is in time for half of it after the other has ended */
     actor *hasty = actor_start(), *a = actor_start();
-    char other[32], before[256], after[256];
+    char before[256], after[256];
 
     s->config.command_timeout_ms = TIMEOUT_MS;
     s->config.outage_ms = LIMIT_MS;
     open_on_cluster(s, 10 * LONG_LEASE_MS);
-    snprintf(other, sizeof other, "%s", new_name(s, s->c->nodes[2]));
+    const char *other = new_name(s, s->c->nodes[2]);
     struct moving m = name_at(s, 2);
     use_once(s, m.name);
     unsigned port = own_port(m.from, 0);
@@ -303,10 +300,7 @@ static const dibs_lock_options shared = {.flags = DIBS_SHARED};
 
 static void move_sharers(struct scene *s, const struct moving *m)
 {
-    char key[64];
-
-    snprintf(key, sizeof key, "dibs:share:{lock:%s}", m->name);
-    cluster_move_key(s->c, key, m->to);
+    cluster_move_key(s->c, formatted("dibs:share:{lock:%s}", m->name), m->to);
 }
 
 /* Two clients share the lock, and one waits for it exclusively. */
@@ -356,22 +350,17 @@ TEST_ON(a_sharer_waits_for_the_rest_of_its_lock, struct scene *s)
 static void move_all_but_sharers(struct scene *s, const struct moving *m)
 {
     static const char *const keys[] = {"lock:%s", "dibs:fence:{lock:%s}", "dibs:queue:{lock:%s}"};
-    char key[64];
 
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        snprintf(key, sizeof key, keys[i], m->name);
-        cluster_move_key(s->c, key, m->to);
-    }
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        cluster_move_key(s->c, formatted(keys[i], m->name), m->to);
 }
 
 /* Its process is told that the key was deleted, and looks at the lease at the other node, which has no more yet. */
 TEST_ON(a_sharer_is_not_lost_when_only_the_lock_has_moved, struct scene *s)
 {
-    char lock[64];
-
     open_patient_on_cluster(s, LONG_LEASE_MS);
     struct moving m = name_at(s, 1);
-    snprintf(lock, sizeof lock, "lock:%s", m.name);
+    const char *lock = formatted("lock:%s", m.name);
     struct sharing sharing = begin_sharing(s, &m);
     await_that(tracked_pairs(m.from) > 0);
     server_do(m.to, "CONFIG RESETSTAT");
@@ -529,7 +518,7 @@ struct crowd {
     atomic_int inside[NAMES];
     _Atomic uint64_t fences[NAMES];
     atomic_uint rounds, overlaps, backwards, failures;
-    char names[NAMES][32];
+    const char *names[NAMES];
 };
 
 static bool has_failed(struct crowd *crowd, dibs_status status)
@@ -570,7 +559,7 @@ TEST_ON(slots_move_to_and_fro_while_threads_lock, struct scene *s)
     open_on_cluster(s, LONG_LEASE_MS);
     memset(&crowd, 0, sizeof crowd);
     for (int i = 0; i < NAMES; i++)
-        snprintf(crowd.names[i], sizeof crowd.names[i], "%s", new_name(s, s->c->nodes[0]));
+        crowd.names[i] = new_name(s, s->c->nodes[0]);
     crowd.rt = s->rt;
     for (int i = 0; i < THREADS; i++)
         actor_begin(actors[i] = actor_start(), lock_all_the_time, &crowd);

@@ -13,16 +13,13 @@ static int setup(void **state)
 
 TEST_ON(locks_spread_over_the_nodes, struct scene *s)
 {
-    char name[32];
     unsigned at[3] = {0};
 
     open_on_cluster(s, LONG_LEASE_MS);
+    for (int i = 0; i < NAMES; i++)
+        assert_status(DIBS_OK, dibs_trylock(s->rt, formatted("spread%d", i)));
     for (int i = 0; i < NAMES; i++) {
-        snprintf(name, sizeof name, "spread%d", i);
-        assert_status(DIBS_OK, dibs_trylock(s->rt, name));
-    }
-    for (int i = 0; i < NAMES; i++) {
-        snprintf(name, sizeof name, "spread%d", i);
+        const char *name = formatted("spread%d", i);
         for (int n = 0; n < 3; n++)
             at[n] += has_lock(s->c->nodes[n], name);
         assert_status(DIBS_OK, dibs_unlock(s->rt, name));
@@ -34,13 +31,12 @@ TEST_ON(locks_spread_over_the_nodes, struct scene *s)
 
 TEST_ON(names_with_one_hash_tag_are_at_one_node, struct scene *s)
 {
-    char name[32];
     unsigned at = 0;
 
     open_on_cluster(s, LONG_LEASE_MS);
     server *owner = cluster_owner(s->c, cluster_slot(s->c, "{tag}"));
     for (int i = 0; i < 10; i++) {
-        snprintf(name, sizeof name, "%d{tag}", i);
+        const char *name = formatted("%d{tag}", i);
         assert_status(DIBS_OK, dibs_trylock(s->rt, name));
         at += has_lock(owner, name);
         assert_status(DIBS_OK, dibs_unlock(s->rt, name));
@@ -132,11 +128,11 @@ TEST_ON(a_lock_that_is_held_moves_with_its_slot, struct scene *s)
 TEST_ON(a_node_tells_of_changes_though_that_slot_has_moved, struct scene *s)
 {
     server *from = s->c->nodes[2];
-    char name[3][32];
+    const char *name[3];
 
     open_on_cluster(s, SAFE_LEASE_MS);
     for (int i = 0; i < 3; i++)
-        snprintf(name[i], sizeof name[i], "%s", new_name(s, from));
+        name[i] = new_name(s, from);
     assert_status(DIBS_OK, dibs_lock(s->rt, name[0]));
     await_tracked(from, s->rt, 1);
     assert_status(DIBS_OK, dibs_lock(s->rt, name[1]));
@@ -155,9 +151,8 @@ TEST_ON(a_node_tells_of_changes_though_that_slot_has_moved, struct scene *s)
 TEST_ON(a_change_is_told_by_the_node_that_the_slot_has_moved_to, struct scene *s)
 {
     server *from = s->c->nodes[1], *to = s->c->nodes[2];
-    char name[32];
 
-    snprintf(name, sizeof name, "%s", new_name(s, from));
+    const char *name = new_name(s, from);
     open_on_cluster(s, SAFE_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(s->rt, name));
     await_tracked(from, s->rt, 1);

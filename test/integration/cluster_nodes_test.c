@@ -29,10 +29,7 @@ static long long map_calls(const struct scene *s)
 
 TEST_ON(one_node_that_answers_is_enough, struct scene *s)
 {
-    char url[200];
-
-    snprintf(url, sizeof url, "%s://127.0.0.1:1,127.0.0.1:%d", scheme_of(s), s->c->nodes[1]->port);
-    s->urls[0] = url;
+    s->urls[0] = formatted("%s://127.0.0.1:1,127.0.0.1:%d", scheme_of(s), s->c->nodes[1]->port);
     open_on_cluster(s, LONG_LEASE_MS);
     const char *name = new_name(s, s->c->nodes[2]);
     lock_and_release(s->rt, name, DIBS_WAIT_FOREVER);
@@ -53,19 +50,14 @@ TEST_ON(a_silent_first_node_does_not_fail_open, struct scene *s)
 TEST_ON(open_fails_where_no_node_answers, struct scene *s)
 {
     server *alone = test_server(server_start(&(server_options){.tcp = true}));
+    /* The answer of one server counts for more than the absence of another. */
+    static const char *const urls[] = {"%s://127.0.0.1:%d", "%s://127.0.0.1:%d,127.0.0.1:1",
+                                       "%s://127.0.0.1:1,127.0.0.1:%d"};
     dibs_runtime *rt = NULL;
-    char url[100];
 
     assert_status(DIBS_UNAVAILABLE, open_status("redis-cluster://127.0.0.1:1,127.0.0.1:2", NULL, &rt));
-    snprintf(url, sizeof url, "%s://127.0.0.1:%d", scheme_of(s), alone->port);
-    assert_status(DIBS_STORE_ERROR, open_status(url, NULL, &rt));
-    assert_non_null(strstr(dibs_last_error(), "not part of a cluster"));
-    for (int first = 0; first < 2; first++) { /* the answer of one server counts for more than the absence of another */
-        if (first)
-            snprintf(url, sizeof url, "%s://127.0.0.1:%d,127.0.0.1:1", scheme_of(s), alone->port);
-        else
-            snprintf(url, sizeof url, "%s://127.0.0.1:1,127.0.0.1:%d", scheme_of(s), alone->port);
-        assert_status(DIBS_STORE_ERROR, open_status(url, NULL, &rt));
+    for (size_t i = 0; i < sizeof urls / sizeof urls[0]; i++) {
+        assert_status(DIBS_STORE_ERROR, open_status(formatted(urls[i], scheme_of(s), alone->port), NULL, &rt));
         assert_non_null(strstr(dibs_last_error(), "not part of a cluster"));
     }
 }
@@ -75,7 +67,7 @@ TEST(a_map_in_as_many_pieces_as_there_are_slots_is_read)
 {
     enum { SLOTS = 16384, RANGE = 64 };
     fake_redis *node = fake_redis_start(true);
-    char *slots = malloc(SLOTS * RANGE + RANGE), url[64], *end = slots;
+    char *slots = malloc(SLOTS * RANGE + RANGE), *end = slots;
     const dibs_config patient = {.connect_timeout_ms = LIMIT_MS, .command_timeout_ms = LIMIT_MS};
     dibs_runtime *rt = NULL;
 
@@ -85,8 +77,8 @@ TEST(a_map_in_as_many_pieces_as_there_are_slots_is_read)
         end += sprintf(end, "*3\r\n:%d\r\n:%d\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n", i, i, fake_redis_port(node));
     fake_redis_answer(node, "CLUSTER SLOTS", slots);
     fake_redis_answer(node, "EVAL", ":1\r\n");
-    snprintf(url, sizeof url, "redis-cluster://127.0.0.1:%d", fake_redis_port(node));
-    assert_status(DIBS_OK, open_status(url, &patient, &rt));
+    assert_status(DIBS_OK,
+                  open_status(formatted("redis-cluster://127.0.0.1:%d", fake_redis_port(node)), &patient, &rt));
     lock_and_release(rt, "x", 0);
     dibs_close(rt);
     fake_redis_stop(node);
@@ -100,12 +92,9 @@ TEST_ON(a_first_node_that_has_left_is_passed_over, struct scene *s)
 {
     server *left = test_server(server_start(&(server_options){.tcp = true, .config = "cluster-enabled yes"}));
     dibs_runtime *rt = NULL;
-    char url[200];
 
-    snprintf(url, sizeof url, "%s://127.0.0.1:%d", scheme_of(s), left->port);
-    assert_status(DIBS_UNAVAILABLE, open_status(url, NULL, &rt));
-    snprintf(url, sizeof url, "%s://127.0.0.1:%d,127.0.0.1:%d", scheme_of(s), left->port, s->c->nodes[1]->port);
-    s->urls[0] = url;
+    assert_status(DIBS_UNAVAILABLE, open_status(formatted("%s://127.0.0.1:%d", scheme_of(s), left->port), NULL, &rt));
+    s->urls[0] = formatted("%s://127.0.0.1:%d,127.0.0.1:%d", scheme_of(s), left->port, s->c->nodes[1]->port);
     open_on_cluster(s, LONG_LEASE_MS);
     const char *name = new_name(s, s->c->nodes[2]);
     lock_and_release(s->rt, name, DIBS_WAIT_FOREVER);
@@ -115,22 +104,19 @@ TEST_ON(a_first_node_that_has_left_is_passed_over, struct scene *s)
 TEST(a_node_that_leaves_is_not_asked_for_ever)
 {
     fake_redis *first = fake_redis_start(true), *other = fake_redis_start(true);
-    char before[200], after[100], url[64];
     dibs_runtime *rt = NULL;
 
-    snprintf(before, sizeof before,
-             "*2\r\n*3\r\n:1\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n"
-             "*3\r\n:0\r\n:0\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n",
-             fake_redis_port(first), fake_redis_port(other));
-    snprintf(after, sizeof after, "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n",
-             fake_redis_port(other));
+    const char *before = formatted("*2\r\n*3\r\n:1\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n"
+                                   "*3\r\n:0\r\n:0\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n",
+                                   fake_redis_port(first), fake_redis_port(other));
+    const char *after =
+        formatted("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n", fake_redis_port(other));
     fake_redis_answer(first, "CLUSTER SLOTS", before);
     fake_redis_answer(other, "CLUSTER SLOTS", after);
     fake_redis_answer(first, "EVAL", "-CLUSTERDOWN Hash slot not served\r\n");
     fake_redis_answer(first, "EVAL return 1", ":1\r\n");
     fake_redis_answer(other, "EVAL", ":1\r\n");
-    snprintf(url, sizeof url, "redis-cluster://127.0.0.1:%d", fake_redis_port(first));
-    assert_status(DIBS_OK, open_status(url, NULL, &rt));
+    assert_status(DIBS_OK, open_status(formatted("redis-cluster://127.0.0.1:%d", fake_redis_port(first)), NULL, &rt));
     fake_redis_answer(first, "CLUSTER SLOTS", "*0\r\n");
     await_that(dibs_trylock(rt, "x") == DIBS_OK && dibs_unlock(rt, "x") == DIBS_OK);
     dibs_close(rt);
@@ -142,12 +128,12 @@ TEST(a_node_that_leaves_is_not_asked_for_ever)
 
 TEST_ON(a_node_that_hangs_delays_no_other_nodes_leases, struct scene *s)
 {
-    char names[3][32];
+    const char *names[3];
 
     s->config.outage_ms = SHORT_MS;
     open_on_cluster(s, SAFE_LEASE_MS);
     for (int i = 0; i < 3; i++) {
-        snprintf(names[i], sizeof names[i], "%s", new_name(s, s->c->nodes[i]));
+        names[i] = new_name(s, s->c->nodes[i]);
         assert_status(DIBS_OK, dibs_lock(s->rt, names[i]));
     }
     pause_ms(SAFE_LEASE_MS);
@@ -173,12 +159,10 @@ TEST_ON(a_node_that_hangs_delays_no_other_nodes_leases, struct scene *s)
 /* The nodes that answer meanwhile have nothing to do with the lock. */
 TEST_ON(a_lock_on_a_dead_node_is_given_up_though_other_nodes_answer, struct scene *s)
 {
-    char dead[32];
-
     s->config.command_timeout_ms = LIMIT_MS; /* what is killed refuses at once; what lives may be slow here */
     s->config.outage_ms = 1000;
     open_on_cluster(s, LONG_LEASE_MS);
-    snprintf(dead, sizeof dead, "%s", new_name(s, s->c->nodes[0]));
+    const char *dead = new_name(s, s->c->nodes[0]);
     const char *alive = new_name(s, s->c->nodes[1]);
     server_kill(s->c->nodes[0]);
     int64_t end = now_ms() + LIMIT_MS;
@@ -196,11 +180,9 @@ TEST_ON(a_lock_on_a_dead_node_is_given_up_though_other_nodes_answer, struct scen
 /* It is redirected there. The calls begun with it are not at that node, and their replies are there at once. */
 TEST_ON(a_begun_unlock_that_a_silent_node_must_answer_holds_up_no_others, struct scene *s)
 {
-    char moved[32];
-
     s->config.command_timeout_ms = LIMIT_MS / 2;
     open_on_cluster(s, LONG_LEASE_MS);
-    snprintf(moved, sizeof moved, "%s", new_name(s, s->c->nodes[0]));
+    const char *moved = new_name(s, s->c->nodes[0]);
     const char *other = new_name(s, s->c->nodes[1]);
     dibs_task *unlocking = test_task(task_of_runtime(s->rt)), *locking = test_task(task_of_runtime(s->rt));
     dibs_queue *unlocks = test_queue(queue_new()), *locks = test_queue(queue_new());
@@ -296,18 +278,16 @@ TEST_ON(the_store_is_up_again_when_one_node_answers, struct scene *s)
 TEST(two_nodes_that_each_name_the_other_are_asked_a_few_times)
 {
     fake_redis *one = fake_redis_start(true), *other = fake_redis_start(true);
-    char slots[100], to_one[64], to_other[64], url[64];
     dibs_runtime *rt = NULL;
 
-    snprintf(slots, sizeof slots, "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n", fake_redis_port(one));
-    snprintf(to_one, sizeof to_one, "-MOVED 1 127.0.0.1:%d\r\n", fake_redis_port(one));
-    snprintf(to_other, sizeof to_other, "-MOVED 1 127.0.0.1:%d\r\n", fake_redis_port(other));
+    const char *slots = formatted("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n", fake_redis_port(one));
+    const char *to_one = formatted("-MOVED 1 127.0.0.1:%d\r\n", fake_redis_port(one));
+    const char *to_other = formatted("-MOVED 1 127.0.0.1:%d\r\n", fake_redis_port(other));
     fake_redis_answer(one, "CLUSTER SLOTS", slots);
     fake_redis_answer(other, "CLUSTER SLOTS", slots);
     fake_redis_answer(one, "EVAL", to_other);
     fake_redis_answer(other, "EVAL", to_one);
-    snprintf(url, sizeof url, "redis-cluster://127.0.0.1:%d", fake_redis_port(one));
-    assert_status(DIBS_OK, open_status(url, NULL, &rt));
+    assert_status(DIBS_OK, open_status(formatted("redis-cluster://127.0.0.1:%d", fake_redis_port(one)), NULL, &rt));
     for (int i = 1; i <= 3; i++) {
         assert_status(DIBS_UNAVAILABLE, dibs_trylock(rt, "x"));
         assert_in_range(fake_redis_count(one, "EVAL") + fake_redis_count(other, "EVAL"), 2, 20 + 12 * i);
@@ -319,7 +299,7 @@ TEST(two_nodes_that_each_name_the_other_are_asked_a_few_times)
 
 /* -------------------------------------------------------------------------- forks */
 
-static char held[32]; /* by the parent */
+static const char *held; /* by the parent */
 
 static void child_finds_the_nodes(dibs_runtime *rt)
 {
@@ -334,7 +314,7 @@ static void child_finds_the_nodes(dibs_runtime *rt)
 TEST_ON(a_child_finds_the_nodes_by_itself, struct scene *s)
 {
     open_on_cluster(s, LONG_LEASE_MS);
-    snprintf(held, sizeof held, "%s", new_name(s, s->c->nodes[2]));
+    held = new_name(s, s->c->nodes[2]);
     assert_status(DIBS_OK, dibs_lock(s->rt, held));
     run_child(child_finds_the_nodes, s->rt);
     assert_status(DIBS_OK, dibs_unlock(s->rt, held));

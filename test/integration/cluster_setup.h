@@ -69,7 +69,7 @@ static inline const char *scheme_of(const struct scene *s)
     return s->c->nodes[0]->options.tls ? "rediss-cluster" : "redis-cluster";
 }
 
-/* A name that no case has used, whose lock is at that node. Of a static buffer. */
+/* A name that no case has used, whose lock is at that node. */
 static inline const char *new_name(struct scene *s, const server *node)
 {
     const char *name = cluster_name_at(s->c, node, s->next);
@@ -80,10 +80,7 @@ static inline const char *new_name(struct scene *s, const server *node)
 
 static inline unsigned slot_of(struct scene *s, const char *name)
 {
-    char key[600];
-
-    snprintf(key, sizeof key, "lock:%s", name);
-    return cluster_slot(s->c, key);
+    return cluster_slot(s->c, formatted("lock:%s", name));
 }
 
 /* Whether the node has the key, wherever its slot belongs. */
@@ -98,10 +95,7 @@ static inline bool has_key(server *node, const char *key)
 
 static inline bool has_lock(server *node, const char *name)
 {
-    char key[600];
-
-    snprintf(key, sizeof key, "lock:%s", name);
-    return has_key(node, key);
+    return has_key(node, formatted("lock:%s", name));
 }
 
 static inline server *other_than(const struct scene *s, const server *node)

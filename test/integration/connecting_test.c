@@ -238,14 +238,12 @@ TEST_WITH(a_silent_address_leaves_time_for_the_second, NULL, NULL, void *none)
     dibs_config config = {.connect_timeout_ms = 4000};
     struct fillers fillers;
     dibs_runtime *rt;
-    char url[64];
 
     silent.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
     assert_int_equal(bind(listener, (struct sockaddr *)&silent, sizeof silent), 0);
     assert_int_equal(listen(listener, 0), 0);
     fill(&fillers, (struct sockaddr *)&silent, sizeof silent, 200);
-    snprintf(url, sizeof url, "redis://two.example:%d", s->port);
-    assert_status(DIBS_OK, open_status(url, &config, &rt));
+    assert_status(DIBS_OK, open_status(formatted("redis://two.example:%d", s->port), &config, &rt));
     lock_and_release(rt, "x", LIMIT_MS);
     dibs_close(rt);
     empty(&fillers);

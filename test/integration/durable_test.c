@@ -368,7 +368,7 @@ enum { FAILURES = 25, THREADS = 4 };
 
 struct taker {
     dibs_runtime *rt;
-    char name[16];
+    const char *name;
     dibs_status status;
 };
 
@@ -390,8 +390,7 @@ static bool lock_all(const char *url)
     bool good = open_status(url, &durable, &rt) == DIBS_OK;
 
     for (int i = 0; i < THREADS && good; i++) {
-        takers[i] = (struct taker){.rt = rt};
-        snprintf(takers[i].name, sizeof takers[i].name, "x%d", i);
+        takers[i] = (struct taker){.rt = rt, .name = formatted("x%d", i)};
         good = pthread_create(&threads[i], NULL, take, &takers[i]) == 0;
     }
     for (int i = 0; i < THREADS && good; i++)
@@ -428,9 +427,7 @@ static void grant_and_fail(server *s)
 
 TEST_WITH(a_durable_grant_outlives_its_machine, NULL, NULL, void *none)
 {
-    char shim[4096];
-
-    snprintf(shim, sizeof shim, "%s", program_path("disk.so"));
+    const char *shim = program_path("disk.so");
     server *s = server_start(&(server_options){.config = APPEND_ONLY, .preload = shim});
     if (!tells_of_disk(s)) {
         expect_not_opened(s->url, DIBS_STORE_ERROR, TOO_OLD);

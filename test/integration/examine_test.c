@@ -138,9 +138,8 @@ static void expect_of_info(fixture *f, const char *info, const char *subject, di
 {
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     dibs_runtime *rt = open_url(script_server_url(net), NULL);
-    char reply[400];
 
-    snprintf(reply, sizeof reply, "$%zu\r\n%s\r\n", strlen(info), info);
+    const char *reply = formatted("$%zu\r\n%s\r\n", strlen(info), info);
     script_server_add(net, (script_rule){.match = "*1\r\n$4\r\nINFO\r\n", .action = SCRIPT_REPLACE, .bytes = reply});
     expect(rt, subject, verdict, words);
     dibs_close(rt);
@@ -185,11 +184,10 @@ TEST_ON(examine_reports_a_failing_disk, fixture *f)
 TEST_ON(examine_reports_a_replica, fixture *f)
 {
     server *master = test_server(server_start(&(server_options){.tcp = true}));
-    char words[32];
 
     fixture_open(f, LONG_LEASE_MS);
     server_do(f->server, "REPLICAOF 127.0.0.1 %d", master->port);
-    snprintf(words, sizeof words, "127.0.0.1:%d", master->port);
+    const char *words = formatted("127.0.0.1:%d", master->port);
     const struct finding *found = findings_expect(findings_of(f->rt), "role", BAD, "is a replica");
     assert_non_null(strstr(found->remedy, words));
     server_do(f->server, "REPLICAOF NO ONE");
@@ -198,8 +196,6 @@ TEST_ON(examine_reports_a_replica, fixture *f)
 
 TEST_ON(examine_reports_eviction, fixture *f)
 {
-    char text[32];
-
     fixture_open(f, LONG_LEASE_MS);
     expect(f->rt, "eviction", OK, "evicts nothing");
     server_do(f->server, "CONFIG SET maxmemory-policy volatile-lru");
@@ -211,7 +207,7 @@ TEST_ON(examine_reports_eviction, fixture *f)
     server_do(f->server, "CONFIG SET maxmemory-policy noeviction");
     expect(f->rt, "eviction", OK, "evicts nothing");
     redisReply *info = server_command(f->server, "INFO memory");
-    snprintf(text, sizeof text, "%lld", strtoll(strstr(info->str, "used_memory:") + 12, NULL, 10) * 106 / 100);
+    const char *text = formatted("%lld", strtoll(strstr(info->str, "used_memory:") + 12, NULL, 10) * 106 / 100);
     freeReplyObject(info);
     server_do(f->server, "CONFIG SET maxmemory %s", text);
     expect(f->rt, "eviction", WARN, "bytes are in use");
@@ -359,20 +355,16 @@ TEST_ON(examine_notices_a_proxy_that_swallows_changes, fixture *f)
 
 static void set_account(server *s, const char *rule)
 {
-    char command[RULE_SIZE + 100];
-
-    snprintf(command, sizeof command, "ACL SETUSER locks reset on >pw resetchannels %s +scan +config|get", rule);
-    server_do(s, command);
+    server_do(s, formatted("ACL SETUSER locks reset on >pw resetchannels %s +scan +config|get", rule));
 }
 
 /* A missing right is a bad finding if dibs can't take, release or keep locks without it. */
 static bool is_told(server *s, const char *right, bool opens)
 {
-    char url[200], words[100];
     dibs_runtime *rt;
 
-    snprintf(url, sizeof url, "unix://locks:pw@%s", s->socket_path);
-    snprintf(words, sizeof words, "ACL SETUSER locks %s", right);
+    const char *url = formatted("unix://locks:pw@%s", s->socket_path);
+    const char *words = formatted("ACL SETUSER locks %s", right);
     dibs_status status = open_status(url, NULL, &rt);
     if (status != DIBS_OK)
         return !opens;
@@ -411,12 +403,10 @@ TEST_ON(a_server_that_runs_no_script_is_bad, fixture *f)
         const char *lacks;
         bool none;
     } cases[] = {{"-eval", false}, {"-evalsha", false}, {"-eval -evalsha", true}};
-    char url[200], rule[100];
 
-    snprintf(url, sizeof url, "unix://locks:pw@%s", f->server->socket_path);
+    const char *url = formatted("unix://locks:pw@%s", f->server->socket_path);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        snprintf(rule, sizeof rule, "ACL SETUSER locks reset on >pw ~* &* +@all %s", cases[i].lacks);
-        server_do(f->server, rule);
+        server_do(f->server, formatted("ACL SETUSER locks reset on >pw ~* &* +@all %s", cases[i].lacks));
         dibs_runtime *rt = open_url(url, NULL);
         const struct finding *found = findings_find(findings_of(rt), "commands", BAD, "no lock can be taken");
         assert_int_equal(found != NULL, cases[i].none);
@@ -428,11 +418,9 @@ TEST_ON(a_server_that_runs_no_script_is_bad, fixture *f)
 TEST_ON(what_a_finding_advises_gives_the_right_to_any_prefix, fixture *f)
 {
     dibs_config config = {.key_prefix = "app[1]*?\\:"};
-    char url[300];
 
     set_account(f->server, "+@all ~dibs:* &*");
-    snprintf(url, sizeof url, "unix://locks:pw@%s", f->server->socket_path);
-    dibs_runtime *rt = test_runtime(open_url(url, &config));
+    dibs_runtime *rt = test_runtime(open_url(formatted("unix://locks:pw@%s", f->server->socket_path), &config));
     server_do(f->server, findings_expect(findings_of(rt), "rights", BAD, "may not use")->remedy);
     expect(rt, "rights", OK, "may use all");
     assert_status(DIBS_OK, dibs_trylock(rt, "a"));
@@ -442,13 +430,11 @@ TEST_ON(what_a_finding_advises_gives_the_right_to_any_prefix, fixture *f)
 /* A key_prefix and the path of a socket may have any bytes: what a finding shows of them can't drive a terminal. */
 TEST_ON(findings_are_lines_whatever_they_name, fixture *f)
 {
-    char path[200], url[300];
-
     set_account(f->server, "+@all ~lock:* ~dibs:* &*");
-    snprintf(path, sizeof path, "%s\n\x1b[2J", f->server->socket_path);
+    const char *path = formatted("%s\n\x1b[2J", f->server->socket_path);
     assert_int_equal(symlink(f->server->socket_path, path), 0);
-    snprintf(url, sizeof url, "unix://locks:pw@%s%%0A%%1B[2J", f->server->socket_path);
-    dibs_runtime *rt = open_url(url, &(dibs_config){.key_prefix = "p\n\x1b[2J\xc2\x9b\xff:"});
+    dibs_runtime *rt = open_url(formatted("unix://locks:pw@%s%%0A%%1B[2J", f->server->socket_path),
+                                &(dibs_config){.key_prefix = "p\n\x1b[2J\xc2\x9b\xff:"});
     const struct finding *found = findings_expect(findings_of(rt), "rights", BAD, "may not use");
     assert_string_equal(found->remedy, "ACL SETUSER locks ~p??\\[2J???:*");
     assert_that(strstr(found->server, ".sock??[2J"), "%s", found->server);
@@ -458,21 +444,18 @@ TEST_ON(findings_are_lines_whatever_they_name, fixture *f)
 
 TEST_ON(examine_works_with_the_smallest_account, fixture *f)
 {
-    char rule[RULE_SIZE], command[RULE_SIZE + 100], url[200];
+    char rule[RULE_SIZE];
 
     document_block("doc/ACCOUNTS.md", "One server", "ACL SETUSER locks on >PASSWORD", rule, sizeof rule);
-    snprintf(command, sizeof command, "ACL SETUSER locks reset on >pw resetchannels %s", rule);
-    server_do(f->server, command);
-    snprintf(url, sizeof url, "unix://locks:pw@%s", f->server->socket_path);
-    dibs_runtime *rt = test_runtime(open_url(url, NULL));
+    server_do(f->server, formatted("ACL SETUSER locks reset on >pw resetchannels %s", rule));
+    dibs_runtime *rt = test_runtime(open_url(formatted("unix://locks:pw@%s", f->server->socket_path), NULL));
     const findings *found = findings_of(rt);
     findings_expect(found, "rights", WARN, "may not use SCAN, so dibs_list is refused");
     assert_int_equal(findings_bad(found, "rights"), 1);
     server_do(f->server, "CONFIG SET appendonly yes");
     expect(rt, "persistence", WARN, "does not answer CONFIG GET");
     document_block("doc/ACCOUNTS.md", "Listing and examining", "ACL SETUSER locks", rule, sizeof rule);
-    snprintf(command, sizeof command, "ACL SETUSER locks %s", rule);
-    server_do(f->server, command);
+    server_do(f->server, formatted("ACL SETUSER locks %s", rule));
     found = findings_of(rt);
     findings_expect(found, "rights", OK, "all that dibs makes use of");
     findings_expect(found, "persistence", WARN, "once a second");
@@ -497,9 +480,8 @@ TEST_WITH(examine_reports_each_missing_command, NULL, NULL, void *none)
     } rows[] = {{"MGET", BAD}, {"PUBLISH", WARN}, {"HKEYS", WARN}, {"SCAN", WARN}, {"SUBSCRIBE", WARN}};
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        char config[64], words[64];
-        snprintf(config, sizeof config, "rename-command %s \"\"", rows[i].command);
-        snprintf(words, sizeof words, "does not know %s", rows[i].command);
+        const char *config = formatted("rename-command %s \"\"", rows[i].command);
+        const char *words = formatted("does not know %s", rows[i].command);
         server *s = server_start(&(server_options){.config = config});
         dibs_runtime *rt = open_url(s->url, NULL);
         const findings *found = findings_of(rt);

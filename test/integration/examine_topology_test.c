@@ -33,11 +33,10 @@ TEST(examine_reports_sentinels_that_disagree)
 {
     sentinels *s = sentinels_start(NULL);
     dibs_runtime *rt = open_url(s->url, &(dibs_config){.connect_timeout_ms = 3000});
-    char address[32];
 
     const findings *found = findings_of(rt);
-    snprintf(address, sizeof address, "127.0.0.1:%d", s->data[0]->port);
-    assert_string_equal(findings_expect(found, "role", OK, "master")->server, address);
+    assert_string_equal(findings_expect(found, "role", OK, "master")->server,
+                        formatted("127.0.0.1:%d", s->data[0]->port));
     findings_expect(found, "sentinels", OK, "There are 3 sentinels, and all name that master");
     findings_expect(found, "replicas", WARN, "min_replicas is 0");
     server_kill(s->sentinels[2]);
@@ -90,15 +89,13 @@ TEST(examine_warns_of_a_single_sentinel)
     server *master = test_server(server_start(&(server_options){.tcp = true}));
     server *sentinel = sentinel_start(master);
     dibs_runtime *rt = open_url(sentinel->url, NULL);
-    char url[100];
 
     const findings *found = findings_of(rt);
     findings_expect(found, "sentinels", WARN, "There is 1 sentinel:");
     findings_expect(found, "replicas", WARN, "no replica");
     dibs_close(rt);
-    snprintf(url, sizeof url, "redis-sentinel://localhost:%d,127.0.0.1:%d/" SENTINEL_MASTER, sentinel->port,
-             sentinel->port);
-    rt = open_url(url, NULL);
+    rt = open_url(
+        formatted("redis-sentinel://localhost:%d,127.0.0.1:%d/" SENTINEL_MASTER, sentinel->port, sentinel->port), NULL);
     findings_expect(findings_of(rt), "sentinels", WARN, "There is 1 sentinel:"); /* it has two names */
     dibs_close(rt);
     server_stop(sentinel);
@@ -184,16 +181,14 @@ TEST(examine_reports_missing_rights_on_a_cluster)
     static const char *const names[] = {"CLUSTER SLOTS", "SPUBLISH", "PUBSUB SHARDNUMSUB", "SSUBSCRIBE"};
     static const char *const rights[] = {"cluster|slots", "spublish", "pubsub|shardnumsub", "ssubscribe"};
     cluster *c = one_master();
-    char url[200], words[64];
 
-    snprintf(url, sizeof url, "redis-cluster://u:pw@%s", c->url + strlen("redis-cluster://"));
+    const char *url = formatted("redis-cluster://u:pw@%s", c->url + strlen("redis-cluster://"));
     server_do(c->nodes[0], "ACL SETUSER u on >pw ~* &* +@all");
     dibs_runtime *rt = test_runtime(open_url(url, NULL));
     findings_expect(findings_of(rt), "rights", OK, "all that");
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         server_do(c->nodes[0], "ACL SETUSER u +@all -%s", rights[i]);
-        snprintf(words, sizeof words, "may not use %s, so", names[i]);
-        findings_expect(findings_of(rt), "rights", WARN, words);
+        findings_expect(findings_of(rt), "rights", WARN, formatted("may not use %s, so", names[i]));
         assert_int_equal(findings_bad(findings_of(rt), "rights"), 1);
     }
 }
@@ -270,11 +265,9 @@ TEST(examine_notices_one_server_under_two_names)
 {
     server *one = test_server(server_start(&(server_options){.tcp = true})),
            *other = test_server(server_start(&(server_options){.tcp = true}));
-    char by_name[64];
-    const char *urls[] = {one->url, other->url, by_name};
+    const char *urls[] = {one->url, other->url, formatted("redis://localhost:%d", one->port)};
     dibs_runtime *rt;
 
-    snprintf(by_name, sizeof by_name, "redis://localhost:%d", one->port);
     /* For half of the command timeout, a new quorum waits for a master that has not answered. */
     assert_status(DIBS_INVALID, dibs_open(&rt, &(dibs_config){.urls = urls,
                                                               .url_count = 3,
@@ -292,12 +285,10 @@ TEST(examine_notices_one_server_under_two_names)
 TEST(examine_notices_a_master_that_took_the_place_of_another)
 {
     server *one = test_server(server_start(NULL)), *other = test_server(server_start(NULL));
-    char by_port[64];
-    const char *urls[] = {one->url, other->url, by_port};
     int port = free_port();
+    const char *urls[] = {one->url, other->url, formatted("redis://127.0.0.1:%d", port)};
     dibs_runtime *rt;
 
-    snprintf(by_port, sizeof by_port, "redis://127.0.0.1:%d", port);
     assert_status(DIBS_OK, open_in_time(&rt, &(dibs_config){.urls = urls, .url_count = 3}));
     server_do(one, "CONFIG SET port %d", port);
     await_that(findings_find(findings_of(rt), "quorum", OK, "All 3 masters") != NULL);
@@ -343,12 +334,10 @@ static server *clone_by_replication(server *master)
 static server *clone_by_copy(server *master)
 {
     server *clone = server_start(NULL);
-    char command[200];
 
     server_do(master, "SAVE");
     server_kill(clone);
-    snprintf(command, sizeof command, "cp %s/dump.rdb %s/dump.rdb", master->folder, clone->folder);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(system(formatted("cp %s/dump.rdb %s/dump.rdb", master->folder, clone->folder)), 0);
     server_restart(clone);
     return clone;
 }

@@ -37,15 +37,9 @@ static void prepare(const server *s)
 
 static process *start_worker(const server *s, int threads, int acquires, uint32_t lease_ms)
 {
-    char thread_text[16];
-    char acquire_text[16];
-    char lease_text[16];
-
-    snprintf(thread_text, sizeof thread_text, "%d", threads);
-    snprintf(acquire_text, sizeof acquire_text, "%d", acquires);
-    snprintf(lease_text, sizeof lease_text, "%u", lease_ms);
-    return process_start((const char *const[]){program_path("exclusion_worker"), s->url, s->folder, thread_text,
-                                               acquire_text, lease_text, NULL});
+    return process_start((const char *const[]){program_path("exclusion_worker"), s->url, s->folder,
+                                               formatted("%d", threads), formatted("%d", acquires),
+                                               formatted("%u", lease_ms), NULL});
 }
 
 static long long sum_of_counts(const server *s)
@@ -53,12 +47,8 @@ static long long sum_of_counts(const server *s)
     long long sum = 0;
 
     for (int i = 0; i < NAMES; i++) {
-        char path[128];
         char text[32] = "";
-        FILE *file;
-
-        snprintf(path, sizeof path, "%s/count-%d", s->folder, i);
-        file = fopen(path, "re");
+        FILE *file = fopen(formatted("%s/count-%d", s->folder, i), "re");
         assert_true(file && fgets(text, sizeof text, file));
         fclose(file);
         sum += atoll(text);
@@ -82,11 +72,8 @@ TEST_ON(processes_and_threads_exclude_each_other, fixture *f)
 
 static void note_victim(const server *s, pid_t pid)
 {
-    char path[128];
-    FILE *file;
+    FILE *file = fopen(formatted("%s/victims", s->folder), "ae");
 
-    snprintf(path, sizeof path, "%s/victims", s->folder);
-    file = fopen(path, "ae");
     assert_true(file != NULL);
     fprintf(file, "%d\n", (int)pid);
     fclose(file);

@@ -18,15 +18,11 @@ TEST_WITH(a_process_may_end_in_each_way, fixture_setup, fixture_teardown, fixtur
 
     fixture_open(f, LONG_LEASE_MS);
     for (int i = 0; i < WAYS * TIMES; i++) {
-        char how[8];
-        char cycles[16];
         queue_entry entry;
-        process *p;
 
-        snprintf(how, sizeof how, "%d", i % WAYS);
-        snprintf(cycles, sizeof cycles, "%d", 1 + i * i);
         assert_status(DIBS_OK, dibs_timedlock(f->rt, "held", LIMIT_MS));
-        p = process_start((const char *const[]){program_path("leaver"), f->server->url, how, cycles, NULL});
+        process *p = process_start((const char *const[]){program_path("leaver"), f->server->url,
+                                                         formatted("%d", i % WAYS), formatted("%d", 1 + i * i), NULL});
         assert_int_equal(process_wait(p, LIMIT_MS), 0);
         process_free(p);
         /* As soon as the server has noticed, nobody listens any more: the waiter is passed over. */
@@ -45,21 +41,15 @@ enum { MAIN = 1, OTHER = 2, TOLD = 4 };
 
 static bool is_left(fixture *f, const char *name)
 {
-    char key[32];
-
-    snprintf(key, sizeof key, "lock:%s", name);
-    return server_has(f->server, key);
+    return server_has(f->server, formatted("lock:%s", name));
 }
 
 static bool has_none_of_main(fixture *f)
 {
-    char name[16];
     bool left = is_left(f, "main");
 
-    for (int i = 0; i < 20; i++) {
-        snprintf(name, sizeof name, "main-%d", i);
-        left = left || is_left(f, name);
-    }
+    for (int i = 0; i < 20; i++)
+        left = left || is_left(f, formatted("main-%d", i));
     return !left;
 }
 

@@ -32,10 +32,7 @@ static void member_begins(process *team, int member, unsigned flags)
 
 static void expect_done(const char *line, int member)
 {
-    char expected[32];
-
-    snprintf(expected, sizeof expected, "%d DIBS_OK ", member);
-    assert_string_equal(line, expected);
+    assert_string_equal(line, formatted("%d DIBS_OK ", member));
 }
 
 static void member_unlocks(process *team, int member)

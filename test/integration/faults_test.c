@@ -109,19 +109,14 @@ TEST_WITH(open_refuses_wrong_credentials, NULL, NULL, void *none)
 {
     server *s = test_server(server_start(&(server_options){
         .tcp = true, .password = "right", .config = "user limited on >limited ~lock:* ~dibs:* &dibs:* +@all"}));
-    char url[200];
 
     expect_no_open(DIBS_DENIED, s->url, "NOAUTH");
-    snprintf(url, sizeof url, "redis://:s3cr3t@127.0.0.1:%d", s->port);
-    expect_no_open(DIBS_DENIED, url, "WRONGPASS");
+    expect_no_open(DIBS_DENIED, formatted("redis://:s3cr3t@127.0.0.1:%d", s->port), "WRONGPASS");
     assert_null(strstr(dibs_last_error(), "s3cr3t"));
-    snprintf(url, sizeof url, "redis://nobody:s3cr3t@127.0.0.1:%d", s->port);
-    expect_no_open(DIBS_DENIED, url, "WRONGPASS");
-    snprintf(url, sizeof url, "redis://limited:s3cr3t@127.0.0.1:%d", s->port);
-    expect_no_open(DIBS_DENIED, url, "WRONGPASS");
+    expect_no_open(DIBS_DENIED, formatted("redis://nobody:s3cr3t@127.0.0.1:%d", s->port), "WRONGPASS");
+    expect_no_open(DIBS_DENIED, formatted("redis://limited:s3cr3t@127.0.0.1:%d", s->port), "WRONGPASS");
     assert_null(strstr(dibs_last_error(), "s3cr3t"));
-    snprintf(url, sizeof url, "redis://limited:limited@127.0.0.1:%d", s->port);
-    dibs_runtime *rt = open_url(url, NULL);
+    dibs_runtime *rt = open_url(formatted("redis://limited:limited@127.0.0.1:%d", s->port), NULL);
     dibs_close(rt);
     server_assert_clean(s);
 }
@@ -129,13 +124,9 @@ TEST_WITH(open_refuses_wrong_credentials, NULL, NULL, void *none)
 /* A password for a server that has none, or a database that the server does not have. */
 TEST_ON(open_refuses_a_password_or_database_the_server_lacks, fixture *f)
 {
-    char url[200];
-
-    snprintf(url, sizeof url, "unix://:s3cr3t@%s", f->server->socket_path);
-    expect_no_open(DIBS_DENIED, url, NULL);
+    expect_no_open(DIBS_DENIED, formatted("unix://:s3cr3t@%s", f->server->socket_path), NULL);
     assert_null(strstr(dibs_last_error(), "s3cr3t"));
-    snprintf(url, sizeof url, "unix://%s?db=16", f->server->socket_path);
-    expect_no_open(DIBS_STORE_ERROR, url, NULL);
+    expect_no_open(DIBS_STORE_ERROR, formatted("unix://%s?db=16", f->server->socket_path), NULL);
 }
 
 /* Users that lack a right that the scripts need; the error names the right. */

@@ -303,10 +303,7 @@ ssize_t send(int fd, const void *bytes, size_t size, int flags)
 
 static const char *long_name(int number)
 {
-    static char name[LONG_NAME + 1];
-
-    snprintf(name, sizeof name, "%0*d", LONG_NAME, number);
-    return name;
+    return formatted("%0*d", LONG_NAME, number);
 }
 
 static void await_renewals(dibs_runtime *rt, uint64_t more)
@@ -431,12 +428,8 @@ TEST_ON(a_fork_in_a_crowd_loses_no_grant, fixture *f)
     uint64_t failed = stats_of(f->rt).renew_failed;
     dibs_runtime *second = open_url(
         f->server->url, &(dibs_config){.lease_ms = LONG_LEASE_MS, .command_timeout_ms = f->config.command_timeout_ms});
-    for (int i = 0; i < KEPT; i++) {
-        char name[16];
-
-        snprintf(name, sizeof name, "kept-%d", i);
-        assert_status(DIBS_OK, dibs_lock(f->rt, name));
-    }
+    for (int i = 0; i < KEPT; i++)
+        assert_status(DIBS_OK, dibs_lock(f->rt, formatted("kept-%d", i)));
     for (int i = 0; i < CROWD; i++) {
         loads[i] = (struct load){
             .rt = i == CROWD - 1 ? second : f->rt, .fair = i == 0, .stop = &stop, .inside = &inside, .wrong = &wrong};

@@ -309,7 +309,6 @@ TEST_WITH(good_urls_reach_the_database_they_name, NULL, NULL, void *none)
 {
     server *s = test_server(server_start(
         &(server_options){.tcp = true, .password = "p@:/%word", .config = "user someone on >p@:/%word ~* &* +@all"}));
-    char url[256];
     static const struct {
         const char *host;
         const char *path;
@@ -321,13 +320,11 @@ TEST_WITH(good_urls_reach_the_database_they_name, NULL, NULL, void *none)
 
     for (size_t i = 0; i < sizeof tcp / sizeof *tcp; i++) {
         bool by_name = tcp[i].host[strlen(tcp[i].host) - 1] == '@';
-        snprintf(url, sizeof url, "%s%s:%d%s", tcp[i].host, by_name ? own_name() : "", s->port, tcp[i].path);
-        check_reaches(s, url, tcp[i].database);
+        check_reaches(s, formatted("%s%s:%d%s", tcp[i].host, by_name ? own_name() : "", s->port, tcp[i].path),
+                      tcp[i].database);
     }
-    snprintf(url, sizeof url, "unix://:p%%40%%3a%%2F%%25word@%s", s->socket_path);
-    check_reaches(s, url, 0);
-    snprintf(url, sizeof url, "unix://someone:p%%40%%3a%%2F%%25word@%s?db=3", s->socket_path);
-    check_reaches(s, url, 3);
+    check_reaches(s, formatted("unix://:p%%40%%3a%%2F%%25word@%s", s->socket_path), 0);
+    check_reaches(s, formatted("unix://someone:p%%40%%3a%%2F%%25word@%s?db=3", s->socket_path), 3);
     server_assert_no_locks(s);
 }
 
@@ -348,16 +345,13 @@ TEST_WITH(several_urls_are_refused, NULL, NULL, void *unused)
 
 TEST_ON(the_environment_names_the_store, fixture *f)
 {
-    char two[400];
-
     setenv("DIBS_URL", f->server->url, 1);
     assert_status(DIBS_OK, dibs_open(&f->rt, NULL));
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     assert_true(server_has(f->server, "lock:x"));
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     dibs_close(f->rt);
-    snprintf(two, sizeof two, "%s %s", f->server->url, f->server->url);
-    setenv("DIBS_URL", two, 1);
+    setenv("DIBS_URL", formatted("%s %s", f->server->url, f->server->url), 1);
     assert_status(DIBS_INVALID, dibs_open(&f->rt, NULL));
     assert_null(f->rt);
     setenv("DIBS_URL", "http://user:s3cr3t@x", 1);

@@ -31,24 +31,6 @@ static dibs_runtime *open_other(const struct scene *s)
     return other;
 }
 
-/* A name at that node; until it is asked for again with that place. */
-static const char *name_of_node(struct scene *s, size_t node)
-{
-    static char names[NODES][32];
-
-    snprintf(names[node], sizeof names[node], "%s", new_name(s, s->c->nodes[node]));
-    return names[node];
-}
-
-/* Of a static buffer. */
-static const char *key_of(const char *format, const char *name)
-{
-    static char key[64];
-
-    snprintf(key, sizeof key, format, name);
-    return key;
-}
-
 /* Before a lease that nobody uses would be given back in any case. */
 static void await_gone(server *node, const char *name)
 {
@@ -83,7 +65,8 @@ TEST_ON(names_of_all_nodes_are_kept_and_recalled, struct scene *s)
     open_keeping_on_cluster(s);
     dibs_runtime *other = test_runtime(open_other(s));
     for (size_t i = 0; i < NODES; i++)
-        keep(s->rt, names[i] = name_of_node(s, i)); /* when a node is first connected to, what is kept is given back */
+        keep(s->rt, names[i] = new_name(
+                        s, s->c->nodes[i])); /* when a node is first connected to, what is kept is given back */
     for (size_t i = 0; i < NODES; i++)
         fences[i] = keep_with_fence(s->rt, names[i]);
     assert_int_equal(stats_of(s->rt).kept, NODES);
@@ -104,7 +87,7 @@ TEST_ON(names_of_all_nodes_are_kept_and_recalled, struct scene *s)
 TEST_ON(what_a_node_kept_is_given_back_when_it_ceases_to_tell, struct scene *s)
 {
     open_keeping_on_cluster(s);
-    const char *here = name_of_node(s, 0), *there = name_of_node(s, 1);
+    const char *here = new_name(s, s->c->nodes[0]), *there = new_name(s, s->c->nodes[1]);
     keep(s->rt, there);
     keep(s->rt, here);
     keep(s->rt, there);
@@ -130,7 +113,7 @@ TEST_WITH(nothing_is_kept_of_a_node_that_may_not_tell, setup, teardown_telling, 
 
     server_do(mute, "ACL SETUSER default -client|tracking");
     open_keeping_on_cluster(s);
-    const char *here = name_of_node(s, 0), *there = name_of_node(s, 1);
+    const char *here = new_name(s, s->c->nodes[0]), *there = new_name(s, s->c->nodes[1]);
     keep(s->rt, there);
     for (int i = 0; i < SOME_PAIRS; i++) {
         lock_and_release(s->rt, here, DIBS_WAIT_FOREVER);
@@ -146,7 +129,7 @@ TEST_ON(a_kept_lease_is_given_back_when_its_slot_moves, struct scene *s)
 {
     open_keeping_on_cluster(s);
     dibs_runtime *other = test_runtime(open_other(s));
-    const char *name = name_of_node(s, 0);
+    const char *name = new_name(s, s->c->nodes[0]);
     uint64_t fence = keep_with_fence(s->rt, name);
     await_shown_kept(other, name);
     cluster_move_slot(s->c, slot_of(s, name), s->c->nodes[1]);
@@ -167,16 +150,16 @@ TEST_ON(nothing_is_kept_while_its_slot_moves, struct scene *s)
 
     open_keeping_on_cluster(s);
     dibs_runtime *other = test_runtime(open_other(s));
-    const char *name = name_of_node(s, 1);
+    const char *name = new_name(s, s->c->nodes[1]);
     unsigned slot = slot_of(s, name);
     uint64_t fence = keep_with_fence(s->rt, name);
     pause_ms(TOLD_MS); /* what was shown before is that it was kept before */
     await_shown_kept(s->rt, name);
     cluster_open_slot(s->c, slot, to);
-    cluster_move_key(s->c, key_of("dibs:fence:{lock:%s}", name), to);
-    cluster_move_key(s->c, key_of("lock:%s", name), to);
+    cluster_move_key(s->c, formatted("dibs:fence:{lock:%s}", name), to);
+    cluster_move_key(s->c, formatted("lock:%s", name), to);
     await_gone(to, name);
-    assert_true(has_key(from, key_of("dibs:kept:{lock:%s}", name)));
+    assert_true(has_key(from, formatted("dibs:kept:{lock:%s}", name)));
     for (int i = 0; i < SOME_PAIRS; i++) {
         lock_and_release(s->rt, name, DIBS_WAIT_FOREVER);
         assert_false(has_lock(to, name));
@@ -198,7 +181,7 @@ TEST_ON(nothing_is_kept_while_its_slot_moves, struct scene *s)
 TEST_ON(after_a_failover_no_kept_lease_is_taken, struct scene *s)
 {
     open_keeping_on_cluster(s);
-    const char *here = name_of_node(s, 0), *there = name_of_node(s, 1);
+    const char *here = new_name(s, s->c->nodes[0]), *there = new_name(s, s->c->nodes[1]);
     unsigned slot = slot_of(s, here);
     keep(s->rt, there);
     uint64_t fence = keep_with_fence(s->rt, here);

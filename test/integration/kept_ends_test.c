@@ -28,9 +28,8 @@ static process *start_keeper(fixture *f, const char *name)
 {
     process *agent = process_start((const char *const[]){program_path("agent"), NULL});
     int64_t limit = now_ms() + LIMIT_MS;
-    char key[24];
 
-    snprintf(key, sizeof key, "lock:%s", name);
+    const char *key = formatted("lock:%s", name);
     assert_string_equal(process_ask(agent, "keep %s %d", f->server->url, KEEP), "DIBS_OK");
     do
         await_that(agent_keeps(f, agent, name, key));
@@ -42,11 +41,11 @@ static process *start_keeper(fixture *f, const char *name)
 TEST_ON(a_name_kept_by_a_process_that_ended_is_free_in_time, fixture *f)
 {
     process *keepers[KEEPERS];
-    char name[KEEPERS][8];
+    const char *name[KEEPERS];
 
     fixture_open(f, 0);
     for (int i = 0; i < KEEPERS; i++) {
-        snprintf(name[i], sizeof name[i], "x%d", i);
+        name[i] = formatted("x%d", i);
         keepers[i] = start_keeper(f, name[i]);
     }
     for (int i = 0; i < KEEPERS; i++) {
@@ -82,13 +81,11 @@ struct unheard {
 
 static void open_unheard(fixture *f, struct unheard *u)
 {
-    char url[64];
-
     fixture_open(f, 0);
     u->proxy = process_start(
         (const char *const[]){"python3", source_path("test/fault/proxy.py"), f->server->socket_path, NULL});
-    snprintf(url, sizeof url, "redis://127.0.0.1:%s", process_read(u->proxy));
-    u->rt = open_url(url, &(dibs_config){.keep_ms = KEEP, .lease_ms = 120000});
+    u->rt = open_url(formatted("redis://127.0.0.1:%s", process_read(u->proxy)),
+                     &(dibs_config){.keep_ms = KEEP, .lease_ms = 120000});
     process_ask(u->proxy, "{\"do\": \"messages\", \"how\": \"lost\", \"of\": \"recalls\"}");
     keep(u->rt, "x");
 }

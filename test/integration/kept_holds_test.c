@@ -47,14 +47,9 @@ static kept_judge *map_judge(const char *path)
 
 static void start_worker(struct scene *scene, unsigned number)
 {
-    char text[4][24];
-
-    snprintf(text[0], sizeof text[0], "%u", number);
-    snprintf(text[1], sizeof text[1], "%d", SAFE_LEASE_MS);
-    snprintf(text[2], sizeof text[2], "%d", KEEP_MS);
-    snprintf(text[3], sizeof text[3], "%u", scene->seed + scene->started++);
-    scene->workers[number] = process_start((const char *const[]){program_path("kept_worker"), scene->url, scene->path,
-                                                                 text[0], text[1], text[2], text[3], NULL});
+    scene->workers[number] = process_start((const char *const[]){
+        program_path("kept_worker"), scene->url, scene->path, formatted("%u", number), formatted("%d", SAFE_LEASE_MS),
+        formatted("%d", KEEP_MS), formatted("%u", scene->seed + scene->started++), NULL});
 }
 
 static void kill_worker(struct scene *scene, unsigned number)
@@ -84,9 +79,8 @@ typedef void fault_function(void *arg);
 
 static void open_scene(struct scene *scene, const char *url, const char *folder)
 {
-    static char path[128];
+    const char *path = formatted("%s/judge", folder);
 
-    snprintf(path, sizeof path, "%s/judge", folder);
     *scene = (struct scene){.url = url, .path = path, .judge = map_judge(path)};
     scene->seed = (unsigned)number_of("DIBS_STRESS_SEED", 1);
     for (unsigned i = 0; i < KEPT_PROCESSES; i++)

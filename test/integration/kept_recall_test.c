@@ -48,12 +48,11 @@ static void try_once(dibs_runtime *rt, const char *name)
 TEST_ON(a_single_try_gets_a_kept_name, fixture *f)
 {
     enum { NAMES = 50 };
-    char name[16];
 
     open_keeping(f, KEEP_LONG_MS);
     dibs_runtime *other = test_runtime(open_runtime(f->server, 0));
     for (int i = 0; i < NAMES; i++) {
-        snprintf(name, sizeof name, "x%d", i);
+        const char *name = formatted("x%d", i);
         keep(f->rt, name);
         if (i % 2)
             await_shown_kept(other, name);
@@ -69,12 +68,11 @@ TEST_ON(a_recall_arrives_though_no_thread_listens, fixture *f)
 {
     int64_t best = INT64_MAX, limit = now_ms() + LIMIT_MS; /* a busy machine may be late, but not each time */
     actor *a = actor_start();
-    char name[16];
 
     open_keeping(f, KEEP_LONG_MS);
     dibs_runtime *other = test_runtime(open_runtime(f->server, 0));
     for (int i = 0; best >= RECALL_MS / 2 && now_ms() < limit; i++) {
-        snprintf(name, sizeof name, "x%d", i);
+        const char *name = formatted("x%d", i);
         keep(f->rt, name);
         await_shown_kept(other, name); /* no further request reaches the store that it would answer with the recall */
         assert_status(DIBS_OK, dibs_lock(other, "taken"));
@@ -127,15 +125,15 @@ TEST_ON(a_single_try_behind_a_try_of_several_names_gets_a_kept_name, fixture *f)
     int64_t limit = now_ms() + LIMIT_MS; /* a keeper on a busy machine may be late, but not each time */
     dibs_status status = DIBS_BUSY;
     actor *both = actor_start(), *one = actor_start();
-    char name[16];
+    const char *name = NULL;
 
     open_keeping(f, KEEP_LONG_MS);
     dibs_runtime *other = test_runtime(open_runtime(f->server, 0));
     lock_and_release(other, "first", DIBS_WAIT_FOREVER);
     assert_status(DIBS_OK, dibs_lock(f->rt, "taken"));
     for (int i = 0; status == DIBS_BUSY && now_ms() < limit; i++) {
+        name = formatted("x%d", i); /* another each time: what is recalled rests for longer and longer */
         struct several several = {.rt = other, .kept = name};
-        snprintf(name, sizeof name, "x%d", i); /* another each time: what is recalled rests for longer and longer */
         keep(f->rt, name);
         server_do(f->server, "CLIENT PAUSE 80 ALL");
         actor_begin(both, try_both, &several);
@@ -158,12 +156,12 @@ TEST_ON(a_single_try_from_far_away_gets_a_kept_name, fixture *f)
     script_server *net = fixture_between(f);
     dibs_runtime *far = test_runtime(open_url(script_server_url(net), &(dibs_config){.command_timeout_ms = LIMIT_MS}));
     dibs_status status = DIBS_BUSY;
-    char name[16];
+    const char *name = NULL;
 
     open_keeping(f, KEEP_LONG_MS);
     lock_and_release(far, "first", DIBS_WAIT_FOREVER); /* the server knows the scripts, and a connection stands */
     for (int i = 0; status == DIBS_BUSY && now_ms() < limit; i++) {
-        snprintf(name, sizeof name, "x%d", i);
+        name = formatted("x%d", i);
         keep(f->rt, name);
         script_server_delay(net, DELAY_MS);
         status = dibs_trylock(far, name);
@@ -252,13 +250,13 @@ TEST_ON(a_lease_recalled_while_in_use_is_released, fixture *f)
 {
     int64_t limit = now_ms() + LIMIT_MS; /* a busy machine may be slow, but not each time */
     actor *a = actor_start();
-    char name[16];
+    const char *name = NULL;
     bool quick = false;
 
     open_keeping(f, KEEP_LONG_MS);
     dibs_runtime *other = test_runtime(open_runtime(f->server, 0));
     for (int i = 0; !quick && now_ms() < limit; i++) {
-        snprintf(name, sizeof name, "x%d", i);
+        name = formatted("x%d", i);
         quick = recall_while_in_use(f, other, a, name);
     }
     assert_true(quick);
@@ -292,10 +290,7 @@ TEST_ON(a_recall_of_a_lease_in_use_is_answered_once, fixture *f)
 
 static void recall_token(fixture *f, const char *token)
 {
-    char message[300];
-
-    snprintf(message, sizeof message, "0 0 %zu %slock:x", strlen(token), token);
-    server_do(f->server, "PUBLISH %s %s", queue_channel_of(token), message);
+    server_do(f->server, "PUBLISH %s %s", queue_channel_of(token), formatted("0 0 %zu %slock:x", strlen(token), token));
 }
 
 TEST_ON(recalls_may_come_late_and_twice, fixture *f)

@@ -269,13 +269,10 @@ TEST_ON(an_acquire_with_another_lease_gives_the_kept_one_back, fixture *f)
 TEST_ON(a_close_gives_all_kept_leases_back, fixture *f)
 {
     enum { NAMES = 20 };
-    char name[16];
 
     open_keeping(f, KEEP_LONG_MS);
-    for (int i = 0; i < NAMES; i++) {
-        snprintf(name, sizeof name, "x%d", i);
-        keep(f->rt, name);
-    }
+    for (int i = 0; i < NAMES; i++)
+        keep(f->rt, formatted("x%d", i));
     assert_int_equal(stats_of(f->rt).kept, NAMES);
     close_runtime(&f->rt);
     server_assert_no_locks(f->server);
@@ -317,13 +314,12 @@ TEST_ON(dibs_forget_deletes_the_note_of_a_kept_lease, fixture *f)
 TEST_ON(the_number_of_kept_names_is_limited, fixture *f)
 {
     enum { NAMES = 6000, MOST = 4096 };
-    char name[16];
     int64_t begin = now_ms();
 
     open_keeping(f, KEEP_LONG_MS);
     keep(f->rt, "x");
     for (int i = 0; i < NAMES; i++) {
-        snprintf(name, sizeof name, "y%d", i);
+        const char *name = formatted("y%d", i);
         for (int j = 0; j < IN_A_ROW; j++)
             lock_and_release(f->rt, name, DIBS_WAIT_FOREVER);
     }

@@ -13,10 +13,7 @@
 
 static void open_as_u(fixture *f, script_server *net, uint32_t lease_ms, uint32_t command_timeout_ms)
 {
-    static char text[256];
-
-    snprintf(text, sizeof text, "unix://u:pw@%s", script_server_url(net) + strlen("unix://"));
-    f->urls[0] = text;
+    f->urls[0] = formatted("unix://u:pw@%s", script_server_url(net) + strlen("unix://"));
     f->config.command_timeout_ms = command_timeout_ms;
     fixture_open(f, lease_ms);
 }
@@ -258,11 +255,9 @@ TEST_ON(only_an_extension_shortens, fixture *f)
 TEST_ON(a_late_extension_is_ignored, fixture *f)
 {
     server *s = f->server;
-    char past[32];
-    char future[32];
 
-    snprintf(past, sizeof past, "%lld", server_us(s) - 1);
-    snprintf(future, sizeof future, "%lld", server_us(s) + 1000000LL * LIMIT_MS);
+    const char *past = formatted("%lld", server_us(s) - 1);
+    const char *future = formatted("%lld", server_us(s) + 1000000LL * LIMIT_MS);
     server_do(s, "SET lock:x mine PX 200000");
     assert_true(renew(s, "mine", "100000", past) < -atoll(past)); /* the server's time, turned round */
     assert_in_range(pttl(s), 100001, 200000);
@@ -292,13 +287,11 @@ static void acquire(server *s, const char *token, const char *not_after, long lo
 TEST_ON(a_late_ask_is_ignored, fixture *f)
 {
     server *s = f->server;
-    char past[32];
-    char future[32];
     long long answer[2];
     long long before = server_us(s);
 
-    snprintf(past, sizeof past, "%lld", before - 1);
-    snprintf(future, sizeof future, "%lld", before + 1000000LL * LIMIT_MS);
+    const char *past = formatted("%lld", before - 1);
+    const char *future = formatted("%lld", before + 1000000LL * LIMIT_MS);
     acquire(s, "mine", past, answer);
     assert_int_equal(answer[0], -1);
     assert_true(answer[1] >= before);

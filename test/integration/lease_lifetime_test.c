@@ -56,19 +56,14 @@ TEST_ON(renew_ms_sets_the_pace, fixture *f)
 TEST_ON(many_leases_are_renewed_together, fixture *f)
 {
     enum { LEASES = 600 };
-    char name[32];
 
     fixture_open(f, SAFE_LEASE_MS * 2);
-    for (int i = 0; i < LEASES; i++) {
-        snprintf(name, sizeof name, "many-%d", i);
-        assert_status(DIBS_OK, dibs_lock(f->rt, name));
-    }
+    for (int i = 0; i < LEASES; i++)
+        assert_status(DIBS_OK, dibs_lock(f->rt, formatted("many-%d", i)));
     assert_int_equal(stats_of(f->rt).leases, LEASES);
     pause_ms(SAFE_LEASE_MS * 4);
-    for (int i = 0; i < LEASES; i++) {
-        snprintf(name, sizeof name, "many-%d", i);
-        assert_status(DIBS_OK, dibs_check(f->rt, name));
-    }
+    for (int i = 0; i < LEASES; i++)
+        assert_status(DIBS_OK, dibs_check(f->rt, formatted("many-%d", i)));
     assert_status(DIBS_OK, dibs_unlock_all(f->rt));
     assert_int_equal(stats_of(f->rt).leases, 0);
     assert_int_equal(stats_of(f->rt).lost, 0);

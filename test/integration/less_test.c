@@ -27,10 +27,10 @@ static bool is_as_expected(const char *what, const ability *found, const ability
 /* "EVAL SCRIPT": both are unknown. */
 static server *start_without(const char *commands)
 {
-    char config[400] = "", copy[100];
+    char config[400] = "";
     size_t used = 0;
 
-    snprintf(copy, sizeof copy, "%.99s", commands);
+    char *copy = formatted("%.99s", commands);
     for (const char *word = strtok(copy, " "); word; word = strtok(NULL, " "))
         used += (size_t)snprintf(config + used, sizeof config - used, "rename-command %s \"\"\n", word);
     return server_start(&(server_options){.config = config});
@@ -74,10 +74,8 @@ static void expect_not_opened(const char *url, const dibs_config *config, const 
 TEST(open_reports_a_missing_command_at_once)
 {
     server *s = start_without("SELECT WAIT");
-    char url[200];
 
-    snprintf(url, sizeof url, "%s?db=3", s->url);
-    expect_not_opened(url, NULL, "refused SELECT: to it that is an unknown command");
+    expect_not_opened(formatted("%s?db=3", s->url), NULL, "refused SELECT: to it that is an unknown command");
     expect_not_opened(s->url, &(dibs_config){.min_replicas = 1}, "refused WAIT: to it that is an unknown command");
     server_stop(s);
     s = start_without("INFO");

@@ -45,14 +45,13 @@ TEST_WITH(open_that_fails_leaves_nothing, NULL, NULL, void *none)
 TEST_ON(close_releases_every_hold_of_every_thread, fixture *f)
 {
     actor *others[3];
-    char name[16];
 
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "mine"));
     assert_status(DIBS_OK, dibs_lock(f->rt, "mine"));
     for (int i = 0; i < 3; i++) {
         others[i] = actor_start();
-        snprintf(name, sizeof name, "its-%d", i);
+        const char *name = formatted("its-%d", i);
         for (int depth = 0; depth <= i; depth++)
             assert_status(DIBS_OK, actor_lock(others[i], f->rt, name, 0));
     }
@@ -61,7 +60,7 @@ TEST_ON(close_releases_every_hold_of_every_thread, fixture *f)
     fixture_open(f, LONG_LEASE_MS);
     /* Those threads hold nothing of the new runtime. */
     for (int i = 0; i < 3; i++) {
-        snprintf(name, sizeof name, "its-%d", i);
+        const char *name = formatted("its-%d", i);
         assert_status(DIBS_NOT_HELD, actor_check(others[i], f->rt, name));
         assert_status(DIBS_OK, actor_lock(others[i], f->rt, name, 0));
         assert_status(DIBS_OK, actor_unlock(others[i], f->rt, name));
@@ -254,20 +253,18 @@ TEST_ON(statistics_count_each_operation, fixture *f)
 TEST_ON(events_come_in_order_on_one_thread, fixture *f)
 {
     enum { NAMES = 30 };
-    char name[16];
     int last = -1;
 
     fixture_open(f, 0);
     for (int i = 0; i < NAMES; i++) {
         dibs_lock_options ends = {.lease_ms = 500 + 40 * (uint32_t)i, .flags = DIBS_FIXED_LEASE};
 
-        snprintf(name, sizeof name, "e-%d", i);
-        assert_status(DIBS_OK, dibs_lock_with(f->rt, name, 0, &ends));
+        assert_status(DIBS_OK, dibs_lock_with(f->rt, formatted("e-%d", i), 0, &ends));
     }
     for (int i = 0; i < NAMES; i++) {
         int place;
 
-        snprintf(name, sizeof name, "e-%d", i);
+        const char *name = formatted("e-%d", i);
         events_await(&f->events, DIBS_EVENT_LOST, name);
         place = events_find(&f->events, DIBS_EVENT_LOST, name);
         assert_true(place > last);

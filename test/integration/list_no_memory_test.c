@@ -61,14 +61,10 @@ static void fail_each_allocation(dibs_runtime *rt, call_of *call)
 
 TEST_ON(each_allocation_of_a_list_on_one_server_fails_once, fixture *f)
 {
-    char name[8];
-
     f->config.command_timeout_ms = LIMIT_MS; /* no call fails because the machine stalls */
     fixture_open_connected(f, LONG_LEASE_MS);
-    for (int i = 0; i < 5; i++) {
-        snprintf(name, sizeof name, "a%d", i);
-        assert_status(DIBS_OK, dibs_lock(f->rt, name));
-    }
+    for (int i = 0; i < 5; i++)
+        assert_status(DIBS_OK, dibs_lock(f->rt, formatted("a%d", i)));
     fail_each_allocation(f->rt, list);
     fail_each_allocation(f->rt, examine);
     assert_status(DIBS_OK, dibs_unlock_all(f->rt));

@@ -236,13 +236,12 @@ static bool count_it(const char *name, const dibs_owner *owner, void *arg)
 static bool use_it(const char *name, const dibs_owner *owner, void *arg)
 {
     struct busybody *busy = arg;
-    char other[64];
     size_t count = 0;
 
     (void)owner;
     if (busy->count++ > 3 && strcmp(name, "mine") != 0)
         return true;
-    snprintf(other, sizeof other, "by %.40s", name);
+    const char *other = formatted("by %.40s", name);
     assert_status(DIBS_OK, dibs_lock(busy->rt, other));
     assert_status(DIBS_OK, dibs_query(busy->rt, name, &(dibs_owner){0}));
     assert_status(DIBS_OK, dibs_list(busy->rt, "by *", count_it, &count));
@@ -504,20 +503,15 @@ static dibs_runtime *open_cluster(void)
 TEST_WITH(a_cluster_lists_the_locks_of_all_masters, NULL, NULL, void *none)
 {
     dibs_runtime *rt = open_cluster();
-    char name[32];
 
-    for (int i = 0; i < 50; i++) {
-        snprintf(name, sizeof name, "n%d", i);
-        assert_status(DIBS_OK, dibs_lock(rt, name));
-    }
+    for (int i = 0; i < 50; i++)
+        assert_status(DIBS_OK, dibs_lock(rt, formatted("n%d", i)));
     server *at = cluster_owner(nodes, cluster_slot(nodes, "lock:}"));
     server_do(at, "SET lock:} foreign PX 600000");
     const struct listed *listed = list(rt, NULL);
     assert_int_equal(listed->count, 50);
-    for (int i = 0; i < 50; i++) {
-        snprintf(name, sizeof name, "n%d", i);
-        assert_true(listed_owner(listed, name)->held_ms >= 0);
-    }
+    for (int i = 0; i < 50; i++)
+        assert_true(listed_owner(listed, formatted("n%d", i))->held_ms >= 0);
     assert_int_equal(list(rt, "n1?")->count, 10);
     server_do(at, "DEL lock:}");
     assert_status(DIBS_OK, dibs_unlock_all(rt));

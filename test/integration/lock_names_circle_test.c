@@ -8,7 +8,7 @@
 
 enum { NAMES = 16, WANTED = 8, OWNERS = 4, TIMES = 250 };
 
-static char texts[NAMES][8];
+static const char *texts[NAMES];
 static atomic_int inside[NAMES];
 static unsigned times = TIMES;
 
@@ -70,7 +70,7 @@ static void run_all(dibs_runtime *const *runtimes, size_t count, size_t owners)
     actor *actors[OWNERS];
 
     for (size_t i = 0; i < NAMES; i++)
-        snprintf(texts[i], sizeof texts[i], "n%02zu", i);
+        texts[i] = formatted("n%02zu", i);
     for (size_t i = 0; i < owners; i++) {
         all[i] = (struct owner){.rt = runtimes[i % count], .seed = (unsigned)i + 1};
         actors[i] = actor_start();

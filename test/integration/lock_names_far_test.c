@@ -43,14 +43,12 @@ TEST_ON(a_call_keeps_its_time_when_the_server_falls_silent, fixture *f)
 static dibs_status try_what_is_kept(dibs_runtime *far, script_server *net, dibs_runtime *keeper, int round)
 {
     enum { NAMES = 4, FREE = 1, DELAY_MS = 45 };
-    char texts[NAMES][16];
     const char *all[NAMES];
 
     for (int i = 0; i < NAMES; i++) {
-        snprintf(texts[i], sizeof texts[i], "x%d:%d", round, i);
-        all[i] = texts[i];
+        all[i] = formatted("x%d:%d", round, i);
         if (i != FREE)
-            keep(keeper, texts[i]);
+            keep(keeper, all[i]);
     }
     script_server_delay(net, DELAY_MS);
     dibs_status status = dibs_lock_names(far, all, NAMES, 0, NULL);

@@ -7,7 +7,6 @@
 
 enum { NAMES = 40 };
 
-static char texts[NAMES][16];
 static const char *names[NAMES]; /* not in their order */
 
 /* What only some of the tests need. */
@@ -32,10 +31,8 @@ static void unlock_all(void *arg)
 
 static void make_names(void)
 {
-    for (int i = 0; i < NAMES; i++) {
-        snprintf(texts[i], sizeof texts[i], "name:%02d", i * 7 % NAMES);
-        names[i] = texts[i];
-    }
+    for (int i = 0; i < NAMES; i++)
+        names[i] = formatted("name:%02d", i * 7 % NAMES);
 }
 
 /* first and second are two processes, as far as the store knows. */

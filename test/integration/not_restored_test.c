@@ -77,19 +77,15 @@ TEST_ON(a_lock_unlocked_during_a_restart_is_not_restored, fixture *f)
 TEST_ON(an_unlock_during_a_restoration_leaves_nothing, fixture *f)
 {
     enum { ROUNDS = 20, NAMES = 20 };
-    char name[32];
 
     for (int round = 0; round < ROUNDS; round++) {
         fixture_open(f, LONG_LEASE_MS);
-        for (int i = 0; i < NAMES; i++) {
-            snprintf(name, sizeof name, "%d", i);
-            assert_status(DIBS_OK, dibs_lock(f->rt, name));
-        }
+        for (int i = 0; i < NAMES; i++)
+            assert_status(DIBS_OK, dibs_lock(f->rt, formatted("%d", i)));
         restart(f->server);
         pause_ms(rand() % 30);
         for (int i = 0; i < NAMES; i++) {
-            snprintf(name, sizeof name, "%d", i);
-            dibs_status status = dibs_unlock(f->rt, name);
+            dibs_status status = dibs_unlock(f->rt, formatted("%d", i));
             assert_that(status == DIBS_OK || status == DIBS_LOST || status == DIBS_UNAVAILABLE, "%s",
                         dibs_status_name(status));
         }
@@ -121,10 +117,8 @@ TEST_ON(a_restoration_after_the_unlock_is_undone, fixture *f)
 /* A reply to TIME that is some while ahead, so that nothing seems to come too late meanwhile. */
 static const char *time_to_come(server *s)
 {
-    static char bytes[64];
     redisReply *reply = server_command(s, "TIME");
-
-    snprintf(bytes, sizeof bytes, "*2\r\n$10\r\n%010lld\r\n$1\r\n0\r\n", atoll(reply->element[0]->str) + 10);
+    const char *bytes = formatted("*2\r\n$10\r\n%010lld\r\n$1\r\n0\r\n", atoll(reply->element[0]->str) + 10);
     freeReplyObject(reply);
     return bytes;
 }

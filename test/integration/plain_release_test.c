@@ -39,9 +39,8 @@ static void set_rules(rig *r, const script_rule *rule)
 static void rig_open(rig *r, fixture *f, const char *version, uint32_t command_timeout_ms)
 {
     dibs_config config = {.lease_ms = LONG_LEASE_MS, .command_timeout_ms = command_timeout_ms};
-    char info[200];
 
-    snprintf(info, sizeof info, "# Server\r\n%s\r\nrun_id:0123456789abcdef0123456789abcdef01234567\r\n", version);
+    const char *info = formatted("# Server\r\n%s\r\nrun_id:0123456789abcdef0123456789abcdef01234567\r\n", version);
     snprintf(r->info, sizeof r->info, "$%zu\r\n%s\r\n", strlen(info), info);
     r->f = f;
     r->net = script_server_start(&(script_options){.backend = f->server->socket_path});

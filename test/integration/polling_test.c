@@ -31,9 +31,8 @@ struct crowd {
 static void *lock_and_count(void *arg)
 {
     struct crowd *crowd = arg;
-    char own[16];
 
-    snprintf(own, sizeof own, "own-%u", atomic_fetch_add(&crowd->number, 1));
+    const char *own = formatted("own-%u", atomic_fetch_add(&crowd->number, 1));
     for (int i = 0; i < ROUNDS; i++) {
         crowd->failed += dibs_lock(crowd->rt, own) != DIBS_OK || dibs_unlock(crowd->rt, own) != DIBS_OK;
         crowd->failed += dibs_lock(crowd->rt, "shared") != DIBS_OK;
@@ -145,10 +144,7 @@ TEST_ON(a_thread_sleeps_where_replies_are_slow, fixture *f)
 
 static bool write_text(const char *folder, const char *file, const char *text)
 {
-    char path[256];
-
-    snprintf(path, sizeof path, "%s/%s", folder, file);
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    int fd = open(formatted("%s/%s", folder, file), O_WRONLY | O_CLOEXEC);
     bool done = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
     if (fd >= 0)
         close(fd);

@@ -80,15 +80,12 @@ TEST(a_release_serves_a_long_queue_in_steps)
 TEST_ON(a_release_lets_in_in_steps_all_who_wait_to_share, fixture *f)
 {
     enum { SHARERS = 200 };
-    char token[24];
     redisContext *listens = wait_event_open(f->server, "dibs:1", false);
     long long left = SHARERS;
 
     assert_int_equal(ask(f->server, "holder", "1", "").code, 1);
-    for (int i = 0; i < SHARERS; i++) {
-        snprintf(token, sizeof token, "dibs:%d~0", i);
-        expect_taken(ask(f->server, token, "1", "dibs:1"));
-    }
+    for (int i = 0; i < SHARERS; i++)
+        expect_taken(ask(f->server, formatted("dibs:%d~0", i), "1", "dibs:1"));
     long long code = release(f->server, "holder");
     for (; code == 3 || code == 2; code = retract(f->server, "nobody")) {
         long long now = queue_size(f->server, "x");
@@ -97,10 +94,8 @@ TEST_ON(a_release_lets_in_in_steps_all_who_wait_to_share, fixture *f)
     }
     assert_true(left < SHARERS);
     queue_assert_gone(f->server, "x");
-    for (int i = 0; i < SHARERS; i++) {
-        snprintf(token, sizeof token, "dibs:%d~0", i);
-        assert_int_equal(release(f->server, token), i == SHARERS - 1 ? 1 : 4);
-    }
+    for (int i = 0; i < SHARERS; i++)
+        assert_int_equal(release(f->server, formatted("dibs:%d~0", i)), i == SHARERS - 1 ? 1 : 4);
     wait_event_close(listens);
 }
 
@@ -120,14 +115,12 @@ TEST(a_forced_unlock_serves_a_long_queue_in_steps)
 TEST(an_ask_passes_no_live_waiter)
 {
     scene c = set_long_scene(state);
-    char number[16];
     int n = 0;
 
     server_do(c.s, "DEL lock:x");
     while (!server_has(c.s, "lock:x")) {
         long long before = queue_size(c.s, "x");
-        snprintf(number, sizeof number, "%d", ++n);
-        answer a = ask(c.s, "dibs:a", number, "dibs:1");
+        answer a = ask(c.s, "dibs:a", formatted("%d", ++n), "dibs:1");
         assert_int_equal(a.code, 0);
         if (server_has(c.s, "lock:x"))
             break;

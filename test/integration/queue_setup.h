@@ -81,10 +81,8 @@ static inline long long fence(server *s)
 /* The message of a grant: number of the ask, fence, length of the token, then token and key. */
 static inline void expect_told(redisContext *wait_event, const char *number, long long granted, const char *token)
 {
-    char text[256];
-
-    snprintf(text, sizeof text, "%s %lld %zu %slock:x", number, granted, strlen(token), token);
-    assert_string_equal(wait_event_hear(wait_event), text);
+    assert_string_equal(wait_event_hear(wait_event),
+                        formatted("%s %lld %zu %slock:x", number, granted, strlen(token), token));
 }
 
 static inline void expect_taken(answer a)

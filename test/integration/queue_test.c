@@ -88,15 +88,10 @@ TEST_IN_SCENE(a_waiter_that_asks_again_keeps_its_place)
  */
 TEST_IN_SCENE(the_queue_is_in_order_of_arrival)
 {
-    char token[16];
-
-    for (int i = 0; i < 20; i++) {
-        snprintf(token, sizeof token, "dibs:%c", 'z' - i);
-        expect_taken(ask(c->s, token, "1", "dibs:1"));
-    }
+    for (int i = 0; i < 20; i++)
+        expect_taken(ask(c->s, formatted("dibs:%c", 'z' - i), "1", "dibs:1"));
     for (int i = 2; i < 22; i++) {
-        snprintf(token, sizeof token, "dibs:%c", 'z' - (i - 2));
-        assert_string_equal(queue_at(c->s, "x", i).token, token);
+        assert_string_equal(queue_at(c->s, "x", i).token, formatted("dibs:%c", 'z' - (i - 2)));
         assert_true(queue_at(c->s, "x", i).order == queue_at(c->s, "x", i - 1).order + 1);
     }
 }
@@ -271,10 +266,8 @@ TEST_ON(an_ask_that_serves_another_counts_its_own_listeners, fixture *f)
 
 static void set_seen(server *s, const char *token, const char *channel, long long us_ago)
 {
-    char entry[128];
-
-    snprintf(entry, sizeof entry, "1 " LEASE " %lld %zu %s%s", queue_now(s) - us_ago, strlen(channel), channel, token);
-    server_do(s, "HSET dibs:queue:{lock:x} %d %s", strcmp(token, "dibs:a") == 0 ? 1 : 2, entry);
+    server_do(s, "HSET dibs:queue:{lock:x} %d %s", strcmp(token, "dibs:a") == 0 ? 1 : 2,
+              formatted("1 " LEASE " %lld %zu %s%s", queue_now(s) - us_ago, strlen(channel), channel, token));
 }
 
 TEST_IN_SCENE(a_waiter_silent_for_half_its_lease_is_passed_over)
@@ -300,17 +293,11 @@ TEST_IN_SCENE(a_lock_with_only_dead_waiters_is_free)
 /* Waiters that left the middle of the queue, however many, are passed over. */
 TEST_IN_SCENE(gaps_in_the_queue_are_passed)
 {
-    char token[32];
-
-    for (int i = 0; i < 250; i++) {
-        snprintf(token, sizeof token, "dibs:left%d", i);
-        expect_taken(ask(c->s, token, "1", "dibs:1"));
-    }
+    for (int i = 0; i < 250; i++)
+        expect_taken(ask(c->s, formatted("dibs:left%d", i), "1", "dibs:1"));
     expect_taken(ask(c->s, "dibs:c", "1", "dibs:2"));
-    for (int i = 0; i < 250; i++) {
-        snprintf(token, sizeof token, "dibs:left%d", i);
-        assert_int_equal(release(c->s, token), -1);
-    }
+    for (int i = 0; i < 250; i++)
+        assert_int_equal(release(c->s, formatted("dibs:left%d", i)), -1);
     assert_int_equal(queue_size(c->s, "x"), 3);
     assert_string_equal(queue_at(c->s, "x", 2).token, "dibs:c");
     assert_int_equal(release(c->s, "holder"), 1);
@@ -433,9 +420,7 @@ TEST_IN_SCENE(an_overtaken_ask_does_nothing)
 
 TEST_IN_SCENE(a_late_ask_does_not_enter_the_queue)
 {
-    char past[32];
-
-    snprintf(past, sizeof past, "%lld", queue_now(c->s) - 1);
+    const char *past = formatted("%lld", queue_now(c->s) - 1);
     assert_int_equal(ask_late(c->s, "dibs:c", "1", "dibs:1", past).code, -1);
     assert_int_equal(queue_size(c->s, "x"), 2);
     server_do(c->s, "DEL lock:x");

@@ -235,9 +235,8 @@ TEST_ON_THREE_AND_FIVE(a_forced_unlock_without_a_token_ends_the_majoritys_owner,
     m->config.command_timeout_ms = FORCE_TIMEOUT_MS;
     masters_open_connected(m, LONG_LEASE_MS);
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
-        char script[128];
-        snprintf(script, sizeof script, "return redis.call('SET', 'lock:a', \"%s\", 'PX', %d)", values[i],
-                 10 * LIMIT_MS);
+        const char *script =
+            formatted("return redis.call('SET', 'lock:a', \"%s\", 'PX', %d)", values[i], 10 * LIMIT_MS);
         for (size_t at = 0; at < m->majority; at++)
             server_do(m->servers[at], "EVAL %s 0", script);
         assert_int_equal(masters_with_key(m, "a"), m->majority);

@@ -63,13 +63,13 @@ static bool sends(fixture *f, uint64_t count, int64_t limit_ms)
 static void make_two_calls(fixture *f)
 {
     actor *actors[CONNECTIONS];
-    char names[CONNECTIONS][16];
+    const char *names[CONNECTIONS];
 
     server_pause(f->server);
     for (int i = 0; i < CONNECTIONS; i++) {
         uint64_t before = stats_of(f->rt).store_commands;
         actors[i] = actor_start();
-        snprintf(names[i], sizeof names[i], "load%d", i);
+        names[i] = formatted("load%d", i);
         actor_begin_lock(actors[i], f->rt, names[i], 0);
         assert_true(sends(f, before + 1, LIMIT_MS));
     }

@@ -122,9 +122,9 @@ TEST_ON(the_fence_of_a_held_lock_lives_on, struct world *w)
 TEST_ON(a_fence_that_is_gone_is_put_back, struct world *w)
 {
     struct dibs__renewal lease = lease_of(&w->seat, "x");
-    char fence[32], text[32];
+    char text[32];
 
-    snprintf(fence, sizeof fence, "%llu", (unsigned long long)lease.fence);
+    const char *fence = formatted("%llu", (unsigned long long)lease.fence);
     for (int i = 0; i < 2; i++) {
         server_do(w->server, "DEL dibs:fence:{lock:x}");
         renew_after_five_minutes(w, &lease);
@@ -139,10 +139,10 @@ TEST_ON(the_fence_that_is_put_back_is_that_of_the_newest_sharer, struct world *w
 {
     struct dibs__renewal leases[] = {lease_of_token(&w->seat, "x", "dibs:a~0", true),
                                      lease_of_token(&w->seat, "x", "dibs:b~0", true)};
-    char fence[32], text[32];
+    char text[32];
 
     assert_true(leases[0].fence < leases[1].fence);
-    snprintf(fence, sizeof fence, "%llu", (unsigned long long)leases[1].fence);
+    const char *fence = formatted("%llu", (unsigned long long)leases[1].fence);
     server_do(w->server, "DEL dibs:fence:{lock:x}");
     for (size_t i = 0; i < 2; i++) {
         renew_after_five_minutes(w, &leases[i]);

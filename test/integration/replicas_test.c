@@ -33,7 +33,7 @@ TEST_ON(a_first_acquire_waits_for_its_replicas, struct pair *p)
 struct
 try {
     dibs_runtime *rt;
-    char name[16];
+    const char *name;
     dibs_status status;
 };
 
@@ -55,15 +55,13 @@ TEST_ON(more_threads_than_connections_all_get_their_replicas, struct pair *p)
     enum { CONNECTIONS = 8, THREADS = 3 * CONNECTIONS };
     struct try tries[THREADS];
     actor *actors[THREADS];
-    char line[32];
 
     dibs_runtime *rt = test_runtime(open_url(p->master->url, &one_replica));
-    snprintf(line, sizeof line, "blocked_clients:%d", CONNECTIONS);
+    const char *line = formatted("blocked_clients:%d", CONNECTIONS);
     await_acknowledgement(p->master);
     server_pause(p->replica);
     for (int i = 0; i < THREADS; i++) {
-        tries[i] = (struct try){.rt = rt};
-        snprintf(tries[i].name, sizeof tries[i].name, "x%d", i);
+        tries[i] = (struct try){.rt = rt, .name = formatted("x%d", i)};
         actors[i] = actor_start();
         actor_begin(actors[i], try_and_unlock, &tries[i]);
     }
@@ -81,7 +79,7 @@ enum { CAREFUL_THREADS = 4, CAREFUL_TRIES = 10 };
 
 struct careful {
     dibs_runtime *rt;
-    char name[16];
+    const char *name;
     unsigned good;
     pthread_t thread;
     char detail[320];
@@ -115,8 +113,7 @@ TEST_ON(calls_share_the_connections_where_no_more_can_be_made, struct pair *p)
     assert_status(DIBS_OK, dibs_unlock(rt, "x"));
     server_do(p->master, "CONFIG SET maxclients 1");
     for (unsigned i = 0; i < CAREFUL_THREADS; i++) {
-        all[i] = (struct careful){.rt = rt};
-        snprintf(all[i].name, sizeof all[i].name, "careful-%u", i);
+        all[i] = (struct careful){.rt = rt, .name = formatted("careful-%u", i)};
         assert_int_equal(pthread_create(&all[i].thread, NULL, try_carefully, &all[i]), 0);
     }
     for (unsigned i = 0; i < CAREFUL_THREADS; i++) {
@@ -130,7 +127,6 @@ TEST_ON(calls_share_the_connections_where_no_more_can_be_made, struct pair *p)
 TEST_ON(a_pushed_grant_waits_for_its_replicas, struct pair *p)
 {
     actor *waiter = actor_start();
-    char token[192];
     char copy[192];
 
     dibs_runtime *holder = test_runtime(open_runtime(p->master, LONG_LEASE_MS));
@@ -139,7 +135,7 @@ TEST_ON(a_pushed_grant_waits_for_its_replicas, struct pair *p)
         assert_status(DIBS_OK, dibs_lock(holder, "x"));
         actor_begin_lock(waiter, careful, "x", DIBS_WAIT_FOREVER);
         queue_await(p->master, "x", 1);
-        snprintf(token, sizeof token, "%s", queue_at(p->master, "x", 0).token);
+        const char *token = formatted("%s", queue_at(p->master, "x", 0).token);
         await_acknowledgement(p->master); /* so that nothing but the grant is waited for */
         server_pause(p->replica);
         assert_status(DIBS_OK, dibs_unlock(holder, "x"));
@@ -229,9 +225,7 @@ TEST_WITH(each_grant_without_replicas_has_a_token_of_its_own, fixture_setup, fix
 /* One address, which leads to one server after the other. */
 static void lead_to(const char *address, const server *s)
 {
-    char next[200];
-
-    snprintf(next, sizeof next, "%s.next", address);
+    const char *next = formatted("%s.next", address);
     assert_int_equal(symlink(s->socket_path, next), 0);
     assert_int_equal(rename(next, address), 0);
 }
@@ -243,13 +237,11 @@ static void lead_to(const char *address, const server *s)
 TEST_ON(an_address_that_moves_to_the_new_master_is_followed, struct pair *p)
 {
     char folder[64];
-    char address[100];
-    char url[120];
     actor *waiter = actor_start();
 
     assert_true(temporary_folder(folder, sizeof folder));
-    snprintf(address, sizeof address, "%s/address", folder);
-    snprintf(url, sizeof url, "unix://%s", address);
+    const char *address = formatted("%s/address", folder);
+    const char *url = formatted("unix://%s", address);
     lead_to(address, p->master);
     dibs_runtime *rt =
         test_runtime(open_url(url, &(dibs_config){.lease_ms = 3 * SAFE_LEASE_MS, .outage_ms = LIMIT_MS}));

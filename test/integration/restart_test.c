@@ -60,13 +60,10 @@ TEST_ON(holders_keep_their_locks_through_a_restart, fixture *f)
 TEST_ON(many_locks_are_restored, fixture *f)
 {
     enum { MANY = 300 }; /* more than one batch */
-    char name[32];
 
     fixture_open(f, LONG_LEASE_MS);
-    for (int i = 0; i < MANY; i++) {
-        snprintf(name, sizeof name, "many-%d", i);
-        assert_status(DIBS_OK, dibs_lock(f->rt, name));
-    }
+    for (int i = 0; i < MANY; i++)
+        assert_status(DIBS_OK, dibs_lock(f->rt, formatted("many-%d", i)));
     restart(f->server);
     await_locks(f->server, MANY);
     expect_no_loss(f);
@@ -78,10 +75,10 @@ TEST_ON(each_process_restores_its_own_locks, fixture *f)
 {
     enum { AGENTS = 3 };
     process *agents[AGENTS];
-    char name[AGENTS][32];
+    const char *name[AGENTS];
 
     for (int i = 0; i < AGENTS; i++) {
-        snprintf(name[i], sizeof name[i], "of-%d", i);
+        name[i] = formatted("of-%d", i);
         agents[i] = agent_start(f->server->url, LONG_LEASE_MS);
         assert_status(DIBS_OK, agent_lock(agents[i], name[i], 0));
     }
@@ -358,9 +355,7 @@ static bool is_in_step(server *replica)
 
 static server *start_replica(const server *master)
 {
-    char config[64];
-
-    snprintf(config, sizeof config, "replicaof 127.0.0.1 %d", master->port);
+    const char *config = formatted("replicaof 127.0.0.1 %d", master->port);
     server *replica = server_start(&(server_options){.config = config});
     await_or_say(is_in_step(replica), "the replica does not connect");
     return replica;
@@ -380,10 +375,9 @@ TEST_WITH(a_promoted_replica_gets_the_locks_it_lacks, NULL, NULL, void *none)
 {
     server *master = server_start(&(server_options){.tcp = true, .config = "repl-diskless-sync-delay 0"});
     server *replica = start_replica(master);
-    char url[128], token[2][256];
+    char token[2][256];
 
-    snprintf(url, sizeof url, "unix://%s", master->socket_path);
-    dibs_runtime *rt = open_url(url, &(dibs_config){.lease_ms = LONG_LEASE_MS});
+    dibs_runtime *rt = open_url(formatted("unix://%s", master->socket_path), &(dibs_config){.lease_ms = LONG_LEASE_MS});
     assert_status(DIBS_OK, dibs_lock(rt, "x"));
     strcpy(token[0], server_value(master, "lock:x"));
     server_await_value(replica, "lock:x", token[0]);

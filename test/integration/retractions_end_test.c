@@ -70,8 +70,7 @@ TEST_ON_THREE_AND_FIVE(an_absent_master_needs_no_retraction_of_a_renewed_hold, m
                                                   .lease_ms = LONG_LEASE_MS,
                                                   .command_timeout_ms = LIMIT_MS / 4});
     for (unsigned i = 0; i < HOLDS; i++) {
-        char token[32];
-        snprintf(token, sizeof token, "dibs:test:%u", i);
+        const char *token = formatted("dibs:test:%u", i);
         struct dibs__attempt attempt = {.name = "a", .token = token, .lease_ms = LONG_LEASE_MS};
         assert_status(DIBS_OK, ask_until_granted(seat.store, &attempt, &answer));
         seat.store->ops->conclude(seat.store, &attempt, true);

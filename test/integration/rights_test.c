@@ -12,24 +12,25 @@
 enum { ROWS_MOST = 60, RULE_SIZE = 2000 };
 
 /* A server with the account "locks" of that rule, which outlives its restarts. */
-static server *start_with(const char *rule, const char *more, char url[200])
+static server *start_with(const char *rule)
 {
-    char config[RULE_SIZE + 200];
+    const char *config = formatted("user locks on >pw resetchannels %s\nacllog-max-len 1000\n", rule);
 
-    snprintf(config, sizeof config, "user locks on >pw resetchannels %s\nacllog-max-len 1000\n%s", rule, more);
-    server *s = server_start(&(server_options){.config = config});
-    snprintf(url, 200, "unix://locks:pw@%s", s->socket_path);
-    return s;
+    return server_start(&(server_options){.config = config});
+}
+
+static const char *url_of(const server *s)
+{
+    return formatted("unix://locks:pw@%s", s->socket_path);
 }
 
 /* Whether the server has refused that right. The log of refusals does not outlive a restart. */
 static bool was_refused(server *s, const char *right)
 {
-    char prefix[64];
     bool found = false;
     redisReply *log = server_command(s, "ACL LOG 1000");
 
-    snprintf(prefix, sizeof prefix, "%s", right + 1);
+    char *prefix = formatted("%s", right + 1);
     prefix[strcspn(prefix, "*")] = '\0';
     for (size_t i = 0; i < log->elements && !found; i++)
         for (size_t j = 0; j + 1 < log->element[i]->elements && !found; j += 2)
@@ -55,7 +56,7 @@ static bool row_is_right(const document_row *row, const char *rule)
 {
     ability_word expected[ABILITY_COLUMNS];
     static ability found;
-    char right[64], less[RULE_SIZE], url[200];
+    char right[64], less[RULE_SIZE];
     bool good = true;
 
     document_right(row, right);
@@ -66,8 +67,8 @@ static bool row_is_right(const document_row *row, const char *rule)
     for (int i = 0; i < ABILITY_COLUMNS; i++)
         snprintf(expected[i], sizeof expected[i], "%.20s", *row->cells[i + 1] ? row->cells[i + 1] : ability_full[i]);
     struct refused refused = {.right = right};
-    server *s = start_with(less, "", url);
-    ability_try(&found, s, url, NULL, (const ability_word *)expected, look_at_refusals, &refused);
+    server *s = start_with(less);
+    ability_try(&found, s, url_of(s), NULL, (const ability_word *)expected, look_at_refusals, &refused);
     server_stop(s);
     for (int i = 0; i < ABILITY_COLUMNS; i++)
         good = good && (strcmp(found.words[i], expected[i]) == 0 || strcmp(found.words[i], "-") == 0);
@@ -85,10 +86,9 @@ static bool row_is_right(const document_row *row, const char *rule)
 static void expect_all(const char *rule)
 {
     static ability found;
-    char url[200];
-    server *s = start_with(rule, "", url);
+    server *s = start_with(rule);
 
-    ability_try(&found, s, url, NULL, ability_full, NULL, NULL);
+    ability_try(&found, s, url_of(s), NULL, ability_full, NULL, NULL);
     for (int i = 0; i < ABILITY_COLUMNS; i++)
         assert_that(strcmp(found.words[i], ability_full[i]) == 0, "column %d: %s; %s", i, found.words[i], found.errors);
     assert_string_equal(found.errors, "");

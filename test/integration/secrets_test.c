@@ -19,13 +19,10 @@ static void expect_all_kept(events *e)
     pthread_mutex_unlock(&e->mutex);
 }
 
-/* With a user and without. The text lives until the next call. */
+/* With a user and without. */
 static const char *url_of(const char *socket_url, bool user)
 {
-    static char url[256];
-
-    snprintf(url, sizeof url, "unix://%s:" PASSWORD "@%s", user ? USER : "", socket_url + strlen("unix://"));
-    return url;
+    return formatted("unix://%s:" PASSWORD "@%s", user ? USER : "", socket_url + strlen("unix://"));
 }
 
 /* ------------------------------------------------------------ a real server */
@@ -49,11 +46,8 @@ TEST(no_error_shows_the_password_where_auth_is_unknown)
 /* The server replaces one that accepted the password. */
 TEST_WITH(no_error_shows_the_password_where_auth_is_forgotten, fixture_setup, fixture_teardown_expiring, fixture *f)
 {
-    static char url[256];
-
     server_do(f->server, "ACL SETUSER %s on >%s ~* &* +@all", USER, PASSWORD);
-    snprintf(url, sizeof url, "%s", url_of(f->server->url, true));
-    f->urls[0] = url;
+    f->urls[0] = url_of(f->server->url, true);
     fixture_open(f, LONG_LEASE_MS);
     lock_and_release(f->rt, "x", DIBS_WAIT_FOREVER);
     server_kill(f->server);
@@ -110,12 +104,11 @@ static const char *const commands[] = {
 static void expect_kept_from(server *s, const char *command, const char *answer, bool user)
 {
     script_server *net = script_server_start(&(script_options){.backend = s->socket_path});
-    char url[300];
     events e;
     dibs_runtime *rt;
 
     events_init(&e);
-    snprintf(url, sizeof url, "%s?db=1", url_of(script_server_url(net), user));
+    const char *url = formatted("%s?db=1", url_of(script_server_url(net), user));
     script_server_add(net, (script_rule){.match = command, .action = SCRIPT_REPLACE, .bytes = answer});
     dibs_config config = {.connect_timeout_ms = 300, .command_timeout_ms = 300, .outage_ms = 1};
     config.on_event = events_record;

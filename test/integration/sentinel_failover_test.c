@@ -95,9 +95,7 @@ static int teardown(void **state)
 
 static void expect_works_at(dibs_runtime *rt, server *master, const char *name)
 {
-    char key[64];
-
-    snprintf(key, sizeof key, "lock:%s", name);
+    const char *key = formatted("lock:%s", name);
     assert_status(DIBS_OK, dibs_timedlock(rt, name, LIMIT_MS));
     assert_true(server_has(master, key));
     assert_status(DIBS_OK, dibs_unlock(rt, name));
@@ -111,9 +109,9 @@ static void *lock_again_and_again(void *arg)
     const struct member *me = arg;
     struct crowd *crowd = me->crowd;
     uint64_t last_own = 0;
-    char own[16], *failure = crowd->failures[me->number];
+    char *failure = crowd->failures[me->number];
 
-    snprintf(own, sizeof own, "own-%d", me->number);
+    const char *own = formatted("own-%d", me->number);
     while (!atomic_load(&crowd->stop)) {
         bool own_turn = atomic_fetch_add(&crowd->rounds, 1) % 2;
         dibs_hold hold = {0};
@@ -409,10 +407,8 @@ TEST_ON(sharers_that_the_new_master_lacks_are_restored, struct scene *scene)
     process_resume(readers);
     await_or_say(has_two_sharers(scene->rt), "they are not restored");
     for (int i = 0; i < 2; i++) {
-        char done[16];
         assert_true(actor_busy(alone));
-        snprintf(done, sizeof done, "%d DIBS_OK ", i);
-        assert_string_equal(process_ask(readers, "unlock %d held", i), done);
+        assert_string_equal(process_ask(readers, "unlock %d held", i), formatted("%d DIBS_OK ", i));
     }
     actor_gets(alone, scene->rt, "held");
     assert_string_equal(process_ask(readers, "close"), "DIBS_OK ");

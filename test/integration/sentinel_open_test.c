@@ -54,7 +54,7 @@ TEST(sentinels_lead_to_the_master)
 
 TEST(sentinels_that_are_down_or_hang_are_passed_over)
 {
-    char both[160], faults[160];
+    char both[160];
 
     server_kill(shared->sentinels[0]);
     server_pause(shared->sentinels[1]);
@@ -62,8 +62,8 @@ TEST(sentinels_that_are_down_or_hang_are_passed_over)
     expect_lock_at(rt, shared->data[0]);
     dibs_close(rt);
     sentinels_url(shared, both, sizeof both, "01");
-    snprintf(faults, sizeof faults, "127.0.0.1:%d can't be reached, 127.0.0.1:%d does not answer",
-             shared->sentinels[0]->port, shared->sentinels[1]->port);
+    const char *faults = formatted("127.0.0.1:%d can't be reached, 127.0.0.1:%d does not answer",
+                                   shared->sentinels[0]->port, shared->sentinels[1]->port);
     int64_t before = now_ms();
     expect_failure(DIBS_UNAVAILABLE, both, NULL, faults); /* within a second */
     assert_in_range(now_ms() - before, 0, 1000 + SLACK_MS);
@@ -73,22 +73,19 @@ TEST(sentinels_that_are_down_or_hang_are_passed_over)
 
 TEST(open_fails_where_no_sentinel_knows_the_master)
 {
-    char url[160];
-
-    snprintf(url, sizeof url, "redis-sentinel://127.0.0.1:%d/other", shared->sentinels[0]->port);
+    const char *url = formatted("redis-sentinel://127.0.0.1:%d/other", shared->sentinels[0]->port);
     expect_failure(DIBS_UNAVAILABLE, url, NULL, "no sentinel names the master other");
     expect_failure(DIBS_UNAVAILABLE, url, NULL, "does not know that name");
 }
 
 TEST(a_server_that_is_no_sentinel_is_passed_over)
 {
-    char url[160];
     int port = shared->data[0]->port;
 
-    snprintf(url, sizeof url, "redis-sentinel://127.0.0.1:%d/mymaster", port);
-    expect_failure(DIBS_UNAVAILABLE, url, NULL, "does not answer as a sentinel does");
-    snprintf(url, sizeof url, "redis-sentinel://127.0.0.1:%d,127.0.0.1:%d/mymaster", port, shared->sentinels[2]->port);
-    dibs_runtime *rt = test_runtime(open_url(url, NULL));
+    expect_failure(DIBS_UNAVAILABLE, formatted("redis-sentinel://127.0.0.1:%d/mymaster", port), NULL,
+                   "does not answer as a sentinel does");
+    dibs_runtime *rt = test_runtime(open_url(
+        formatted("redis-sentinel://127.0.0.1:%d,127.0.0.1:%d/mymaster", port, shared->sentinels[2]->port), NULL));
     expect_lock_at(rt, shared->data[0]);
 }
 
@@ -97,9 +94,8 @@ TEST(sentinels_have_passwords_of_their_own)
     sentinels *s = sentinels_start(&(sentinels_options){.password = "0ther",
                                                         .sentinel_password = "s3cr3t",
                                                         .sentinel_config = "user app on >s3cr3tapp allchannels +@all"});
-    char url[200];
 
-    snprintf(url, sizeof url, "redis-sentinel://:0ther@%s", strstr(s->url, "//") + 2);
+    const char *url = formatted("redis-sentinel://:0ther@%s", strstr(s->url, "//") + 2);
     dibs_runtime *rt = open_url(url, &(dibs_config){.sentinel_password = "s3cr3t"});
     expect_lock_at(rt, s->data[0]);
     dibs_close(rt);
@@ -118,23 +114,22 @@ TEST(sentinels_have_passwords_of_their_own)
 
 /* ------------------------------------------------------------ their answers */
 
-static void url_of_both(char *out, size_t size, const fake_sentinel *first, int second)
+static const char *url_of_both(const fake_sentinel *first, int second)
 {
-    snprintf(out, size, "redis-sentinel://127.0.0.1:%d,127.0.0.1:%d/mymaster", fake_redis_port(first->redis), second);
+    return formatted("redis-sentinel://127.0.0.1:%d,127.0.0.1:%d/mymaster", fake_redis_port(first->redis), second);
 }
 
 TEST(a_replica_that_is_named_is_never_used)
 {
     server *replica = shared->data[1];
     fake_sentinel stale;
-    char url[160];
 
     fake_sentinel_start(&stale);
     fake_sentinel_name(&stale, replica->port);
     long long asks = server_asks(replica);
     expect_failure(DIBS_UNAVAILABLE, stale.url, NULL, "is not a master");
-    url_of_both(url, sizeof url, &stale, shared->sentinels[0]->port);
-    dibs_runtime *rt = open_url(url, &(dibs_config){.connect_timeout_ms = LIMIT_MS / 4});
+    dibs_runtime *rt =
+        open_url(url_of_both(&stale, shared->sentinels[0]->port), &(dibs_config){.connect_timeout_ms = LIMIT_MS / 4});
     for (int i = 0; i < 5; i++)
         expect_lock_at(rt, shared->data[0]);
     dibs_close(rt);
@@ -159,10 +154,9 @@ TEST(an_answer_that_is_malformed_is_not_used)
         "*2\r\n*1\r\n:1\r\n$4\r\n6379\r\n",
     };
     fake_sentinel odd;
-    char url[160];
 
     fake_sentinel_start(&odd);
-    url_of_both(url, sizeof url, &odd, shared->sentinels[0]->port);
+    const char *url = url_of_both(&odd, shared->sentinels[0]->port);
     for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
         fake_redis_answer(odd.redis, "SENTINEL GET-MASTER-ADDR-BY-NAME", answers[i]);
         expect_failure(DIBS_UNAVAILABLE, odd.url, NULL, "does not answer as a sentinel does");
@@ -179,15 +173,15 @@ TEST(a_stale_sentinel_that_comes_first_is_outvoted)
     server *old = test_server(server_start(&(server_options){.tcp = true})),
            *new_one = test_server(server_start(&(server_options){.tcp = true}));
     fake_sentinel s[3];
-    char url[160];
 
     for (int i = 0; i < 3; i++) {
         fake_sentinel_start(&s[i]);
         fake_sentinel_name(&s[i], i == 0 ? old->port : new_one->port);
     }
-    snprintf(url, sizeof url, "redis-sentinel://127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d/mymaster",
-             fake_redis_port(s[0].redis), fake_redis_port(s[1].redis), fake_redis_port(s[2].redis));
-    dibs_runtime *rt = open_url(url, NULL);
+    dibs_runtime *rt =
+        open_url(formatted("redis-sentinel://127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d/mymaster",
+                           fake_redis_port(s[0].redis), fake_redis_port(s[1].redis), fake_redis_port(s[2].redis)),
+                 NULL);
     expect_lock_at(rt, new_one);
     fake_sentinel_tell(&s[0], "mymaster");
     fake_sentinel_await_asked(&s[0], 2);

@@ -154,10 +154,9 @@ TEST_ON(a_push_read_after_its_lease_grants_nothing, fixture *f)
 
 static void publish_grant(server *s, const queue_entry *to, unsigned long long number)
 {
-    char text[512];
-
-    snprintf(text, sizeof text, "%llu 99 %zu %slock:x", number, strlen(to->token), to->token);
-    assert_int_equal(server_integer(s, "PUBLISH %s %s", to->channel, text), 1);
+    assert_int_equal(server_integer(s, "PUBLISH %s %s", to->channel,
+                                    formatted("%llu 99 %zu %slock:x", number, strlen(to->token), to->token)),
+                     1);
 }
 
 /*
@@ -206,14 +205,13 @@ static queue_entry agent_waits_shortly(fixture *f, process *agent)
 TEST_ON(a_push_for_a_concluded_attempt_is_given_back, fixture *f)
 {
     queue_entry entry;
-    char finished[192];
 
     fixture_open(f, LONG_LEASE_MS);
     process *agent = agent_start(f->server->url, LONG_LEASE_MS);
     for (int i = 0; i < 5; i++) {
         assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
         entry = agent_waits_shortly(f, agent);
-        snprintf(finished, sizeof finished, "%s", entry.token);
+        const char *finished = formatted("%s", entry.token);
         assert_status(DIBS_TIMEOUT, agent_result(agent));
         queue_await(f->server, "x", 0);
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
@@ -360,12 +358,11 @@ struct cut_waiter {
 
 static struct cut_waiter cut_waiter(fixture *f, const char *user)
 {
-    static char url[256];
     struct cut_waiter c = {.net = script_server_start(&(script_options){.backend = f->server->socket_path}),
                            .actor = actor_start()};
 
-    snprintf(url, sizeof url, "unix://%s%s", user, script_server_url(c.net) + strlen("unix://"));
-    c.rt = open_url(url, &(dibs_config){.lease_ms = LONG_LEASE_MS, .command_timeout_ms = 500});
+    c.rt = open_url(formatted("unix://%s%s", user, script_server_url(c.net) + strlen("unix://")),
+                    &(dibs_config){.lease_ms = LONG_LEASE_MS, .command_timeout_ms = 500});
     subscribe(f, c.rt, f->rt);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     actor_begin_lock(c.actor, c.rt, "x", DIBS_WAIT_FOREVER);

@@ -175,24 +175,20 @@ TEST_ON(a_process_that_never_waits_subscribes_to_no_slot, fixture *f)
 }
 
 /* A name whose key is in the slot of that of x. */
-static void find_twin(char *name, size_t size)
+static const char *twin_of_x(void)
 {
-    char key[32] = "lock:x";
-    unsigned slot = dibs__slot_of(key, strlen(key)), i = 0;
-
-    do {
-        snprintf(name, size, "x%u", i++);
-        snprintf(key, sizeof key, "lock:%s", name);
-    } while (dibs__slot_of(key, strlen(key)) != slot);
+    for (unsigned i = 0;; i++) {
+        const char *key = formatted("lock:x%u", i);
+        if (dibs__slot_of(key, strlen(key)) == dibs__slot_of("lock:x", 6))
+            return key + strlen("lock:");
+    }
 }
 
 TEST_ON(names_in_one_slot_share_a_channel, fixture *f)
 {
-    char twin[24];
     struct waiting a = waiter(f, f->server->url, "x");
-    struct waiting b = {f, a.rt, actor_start(), twin}, c = {f, a.rt, actor_start(), "other"};
+    struct waiting b = {f, a.rt, actor_start(), twin_of_x()}, c = {f, a.rt, actor_start(), "other"};
 
-    find_twin(twin, sizeof twin);
     wait_once(&a, 1);
     wait_once(&b, 1);
     wait_once(&c, 2);
@@ -353,16 +349,13 @@ struct rights {
 /* The waiter gets the lock, whatever right is missing. */
 static void with_rights(fixture *f, const struct rights *rights)
 {
-    char url[160], rest[128];
-
     print_message("# %s\n", rights->denied);
     server_do(f->server, "ACL SETUSER u reset");
     server_do(f->server, "ACL SETUSER u on >pw ~lock:* ~dibs:* &dibs:* +@all");
-    snprintf(rest, sizeof rest, "%s", rights->denied);
+    char *rest = formatted("%s", rights->denied);
     for (char *at = strtok(rest, " "); at; at = strtok(NULL, " "))
         server_do(f->server, "ACL SETUSER u %s", at);
-    snprintf(url, sizeof url, "redis://u:pw@127.0.0.1:%d", f->server->port);
-    struct waiting w = waiter(f, url, "x");
+    struct waiting w = waiter(f, formatted("redis://u:pw@127.0.0.1:%d", f->server->port), "x");
     for (int i = 0; i < 3; i++) {
         assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
         long long asks = server_asks(f->server);

@@ -447,11 +447,8 @@ TEST_ON(a_dead_sharer_that_is_taken_out_takes_no_other_along, fixture *f)
 
 static dibs_runtime *open_without(fixture *f, const char *command)
 {
-    char url[200];
-
     server_do(f->server, "ACL SETUSER less reset on >pw ~* &* +@all -%s", command);
-    snprintf(url, sizeof url, "unix://less:pw@%s", f->server->socket_path);
-    return open_url(url, &(dibs_config){.lease_ms = LONG_LEASE_MS});
+    return open_url(formatted("unix://less:pw@%s", f->server->socket_path), &(dibs_config){.lease_ms = LONG_LEASE_MS});
 }
 
 /* The script of an ask writes before it meets the command that is refused: what it wrote is taken back. */

@@ -275,7 +275,7 @@ static void splitter_stop(struct splitter *s)
 
 struct deaf_waiter {
     dibs_runtime *rt;
-    char name[24];
+    const char *name;
     unsigned flags;
     pthread_t thread;
     dibs_status status;
@@ -300,9 +300,7 @@ static struct deaf_waiter *begin_deaf(fixture *f, dibs_runtime *rt, unsigned cou
 
     assert_non_null(waiters);
     for (unsigned i = 0; i < count; i++) {
-        waiters[i].rt = rt;
-        waiters[i].flags = flags;
-        snprintf(waiters[i].name, sizeof waiters[i].name, "deaf-%u", i);
+        waiters[i] = (struct deaf_waiter){.rt = rt, .name = formatted("deaf-%u", i), .flags = flags};
         assert_status(DIBS_OK, dibs_timedlock(f->rt, waiters[i].name, LIMIT_MS));
         assert_int_equal(pthread_create(&waiters[i].thread, NULL, wait_deaf, &waiters[i]), 0);
     }

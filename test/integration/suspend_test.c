@@ -38,10 +38,9 @@ static long scheduler_sleeps(void)
 
     assert_non_null(folder);
     for (struct dirent *task; (task = readdir(folder));) {
-        char path[300], line[200], name[32] = "", letter = 0;
+        char line[200], name[32] = "", letter = 0;
         long count = -1;
-        snprintf(path, sizeof path, "/proc/self/task/%s/status", task->d_name);
-        FILE *file = fopen(path, "re");
+        FILE *file = fopen(formatted("/proc/self/task/%s/status", task->d_name), "re");
         while (file && fgets(line, sizeof line, file)) {
             if (sscanf(line, "Name: %31s", name) != 1 && sscanf(line, "State: %c", &letter) != 1)
                 sscanf(line, "voluntary_ctxt_switches: %ld", &count);

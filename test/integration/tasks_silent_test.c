@@ -151,13 +151,13 @@ static void a_begun_call_ends_in_time_beside_many(fixture *f, bool breaks)
 {
     enum { TASKS = 12 };
     dibs_task *tasks[TASKS];
-    char names[TASKS][8];
+    const char *names[TASKS];
 
     open_patient(f);
     dibs_task *impatient = test_task(task_of_runtime(f->rt)), *others = test_task(task_of_runtime(f->rt));
     dibs_queue *q = test_queue(queue_new()), *unanswered = test_queue(queue_new());
     for (int i = 0; i < TASKS; i++) {
-        snprintf(names[i], sizeof names[i], "n%d", i);
+        names[i] = formatted("n%d", i);
         tasks[i] = test_task(task_of_runtime(f->rt));
         if (i % 3 == 0)
             assert_status(DIBS_OK, task_lock(tasks[i], names[i], 0, unanswered));
@@ -215,15 +215,12 @@ TEST_ON(fair_calls_end_soon_when_an_outage_lasts, fixture *f)
     dibs_queue *q = test_queue(queue_new());
     for (int i = 0; i < TRIES && took > MOST_MS; i++) { /* the test may stand still itself */
         dibs_task *tasks[TASKS];
-        char name[8];
         for (int k = 0; k < TASKS; k++)
             tasks[k] = task_of_runtime(f->rt);
         server_pause(f->server);
         int64_t began = now_ms();
-        for (int k = 0; k < TASKS; k++) {
-            snprintf(name, sizeof name, "n%d", k);
-            begin_lock(tasks[k], name, FOREVER, &fair, q);
-        }
+        for (int k = 0; k < TASKS; k++)
+            begin_lock(tasks[k], formatted("n%d", k), FOREVER, &fair, q);
         for (int k = 0; k < TASKS; k++)
             assert_status(DIBS_UNAVAILABLE, next_done(q).status);
         took = now_ms() - began;

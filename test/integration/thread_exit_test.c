@@ -20,10 +20,9 @@ TEST_ON(the_lock_of_a_thread_that_ends_is_released, fixture *f)
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         actor *a = actor_start();
         dibs_hold hold;
-        char name[16];
 
         print_message("# %s\n", ways[i].what);
-        snprintf(name, sizeof name, "way-%zu", i);
+        const char *name = formatted("way-%zu", i);
         for (int depth = 0; depth < 3; depth++)
             assert_status(DIBS_OK, actor_lock(a, f->rt, name, 0));
         assert_status(DIBS_OK, actor_hold(a, f->rt, name, &hold));
@@ -44,12 +43,11 @@ TEST_ON(all_locks_of_a_thread_that_ends_are_released, fixture *f)
 {
     enum { NAMES = 20 };
     actor *a = actor_start();
-    char name[NAMES][24];
-    char key[600];
+    const char *name[NAMES];
 
     fixture_open(f, LONG_LEASE_MS);
     for (int i = 0; i < NAMES; i++) {
-        snprintf(name[i], sizeof name[i], "name-%d", i);
+        name[i] = formatted("name-%d", i);
         for (int depth = 0; depth <= i % 3; depth++)
             assert_status(DIBS_OK, actor_lock(a, f->rt, name[i], 0));
     }
@@ -57,8 +55,7 @@ TEST_ON(all_locks_of_a_thread_that_ends_are_released, fixture *f)
     actor_end(a);
     for (int i = 0; i < NAMES; i++) {
         events_await(&f->events, DIBS_EVENT_ORPHANED, name[i]);
-        snprintf(key, sizeof key, "lock:%s", name[i]);
-        assert_true(server_wait_gone(f->server, key, LIMIT_MS));
+        assert_true(server_wait_gone(f->server, formatted("lock:%s", name[i]), LIMIT_MS));
     }
     assert_int_equal(stats_of(f->rt).orphaned, NAMES);
     assert_status(DIBS_OK, dibs_check(f->rt, "mine"));
@@ -160,9 +157,8 @@ TEST_ON(a_thread_may_end_with_a_lost_lock, fixture *f)
     fixture_open(f, SAFE_LEASE_MS);
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         actor *a = actor_start();
-        char name[16];
 
-        snprintf(name, sizeof name, "lost-%zu", i);
+        const char *name = formatted("lost-%zu", i);
         assert_status(DIBS_OK, actor_lock(a, f->rt, name, 0));
         assert_status(DIBS_OK, actor_lock(a, f->rt, name, 0));
         server_do(f->server, "SET lock:%s other PX 600000", name);

@@ -22,10 +22,7 @@ enum { THREADS = 16, MANY = 150 };
 
 static const char *url_of(int port)
 {
-    static char url[64];
-
-    snprintf(url, sizeof url, "rediss://127.0.0.1:%d", port);
-    return url;
+    return formatted("rediss://127.0.0.1:%d", port);
 }
 
 /* ------------------------------------------------------------ ordinary use */
@@ -146,16 +143,13 @@ TEST_ON(long_requests_are_sent_whole_over_tls, fixture *f)
 
 TEST_ON(an_account_is_used_over_tls, fixture *f)
 {
-    char url[128];
-
     server_do(f->server, "ACL SETUSER locker on >p@ss:w/rd ~* &* +@all");
     server_do(f->server, "ACL SETUSER default off");
-    snprintf(url, sizeof url, "rediss://locker:p%%40ss:w%%2frd@127.0.0.1:%d", f->server->port);
-    dibs_runtime *rt = open_url(url, NULL);
+    dibs_runtime *rt = open_url(formatted("rediss://locker:p%%40ss:w%%2frd@127.0.0.1:%d", f->server->port), NULL);
     lock_and_release(rt, "x", DIBS_WAIT_FOREVER);
     dibs_close(rt);
-    snprintf(url, sizeof url, "rediss://locker:s3cr3t@127.0.0.1:%d", f->server->port);
-    assert_status(DIBS_DENIED, open_status(url, NULL, &rt));
+    assert_status(DIBS_DENIED,
+                  open_status(formatted("rediss://locker:s3cr3t@127.0.0.1:%d", f->server->port), NULL, &rt));
     assert_null(strstr(dibs_last_error(), "s3cr3t"));
     server_do(f->server, "ACL SETUSER default on");
 }
@@ -173,12 +167,10 @@ static bool cluster_serves(server *s)
 TEST(a_cluster_is_reached_over_tls)
 {
     server *s = test_server(server_start(&(server_options){.tcp = true, .config = "databases 1\ncluster-enabled yes"}));
-    char url[64];
 
     server_do(s, "CLUSTER ADDSLOTSRANGE 0 16383");
     await_that(cluster_serves(s));
-    snprintf(url, sizeof url, "rediss-cluster://127.0.0.1:%d", s->port);
-    dibs_runtime *rt = test_runtime(open_url(url, NULL));
+    dibs_runtime *rt = test_runtime(open_url(formatted("rediss-cluster://127.0.0.1:%d", s->port), NULL));
     assert_status(DIBS_OK, dibs_lock(rt, "x"));
     assert_true(server_has(s, "lock:x"));
     assert_status(DIBS_OK, dibs_unlock(rt, "x"));
@@ -262,11 +254,8 @@ TEST_WITH(a_process_with_tls_may_exit_at_any_moment, fixture_setup, fixture_tear
         assert_int_equal(waitpid(child, &status, 0), child);
         assert_int_equal(status, 0);
     }
-    for (unsigned i = 0; i < 4; i++) {
-        char key[16];
-        snprintf(key, sizeof key, "lock:n%u", i);
-        assert_true(server_wait_gone(f->server, key, LIMIT_MS));
-    }
+    for (unsigned i = 0; i < 4; i++)
+        assert_true(server_wait_gone(f->server, formatted("lock:n%u", i), LIMIT_MS));
 }
 
 static atomic_bool strikes;
@@ -399,10 +388,9 @@ TEST(a_server_without_tls_is_refused)
 TEST_ON(a_server_with_tls_refuses_a_plain_connection, fixture *f)
 {
     dibs_runtime *rt;
-    char url[64];
 
-    snprintf(url, sizeof url, "redis://127.0.0.1:%d", f->server->port);
-    dibs_status status = open_status(url, &(dibs_config){.connect_timeout_ms = 500}, &rt);
+    dibs_status status =
+        open_status(formatted("redis://127.0.0.1:%d", f->server->port), &(dibs_config){.connect_timeout_ms = 500}, &rt);
     assert_that(status == DIBS_STORE_ERROR || status == DIBS_UNAVAILABLE, "%s: %s", dibs_status_name(status),
                 dibs_last_error());
 }

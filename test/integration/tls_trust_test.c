@@ -63,10 +63,7 @@ static const char *in_folder(const char *file)
 
 static const char *url_with(const char *host, int port)
 {
-    static char url[128];
-
-    snprintf(url, sizeof url, "rediss://%s:%d", host, port);
-    return url;
+    return formatted("rediss://%s:%d", host, port);
 }
 
 static int setup_group(void **state)
@@ -205,8 +202,7 @@ TEST(a_server_may_demand_a_client_certificate)
     bool right = true;
 
     for (size_t v = 0; v < 2; v++) {
-        char lines[128];
-        snprintf(lines, sizeof lines, "tls-auth-clients yes\ntls-protocols \"%s\"", versions[v]);
+        const char *lines = formatted("tls-auth-clients yes\ntls-protocols \"%s\"", versions[v]);
         server *s = server_start(&(server_options){.tls = folder, .config = lines});
         for (size_t i = 0; i < sizeof clients / sizeof *clients; i++) {
             dibs_config config = {.tls_ca_file = in_folder("ca.crt"),

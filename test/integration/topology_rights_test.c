@@ -27,9 +27,7 @@ struct place {
 static void set_account(struct place *p, const char *rule)
 {
     for (size_t i = 0; i < p->count; i++) {
-        char command[RULE_SIZE + 100];
-        snprintf(command, sizeof command, "ACL SETUSER %s reset on >pw resetchannels %s", p->user, rule);
-        server_do(p->servers[i], command);
+        server_do(p->servers[i], formatted("ACL SETUSER %s reset on >pw resetchannels %s", p->user, rule));
         server_do(p->servers[i], "ACL LOG RESET");
     }
 }
@@ -58,7 +56,6 @@ static void try_all(const struct place *p, char opens[32], char locks[32], char 
     dibs_config config = p->config;
     dibs_runtime *rt, *other;
     actor *waiter = actor_start();
-    char name[16];
 
     strcpy(opens, "");
     strcpy(locks, "");
@@ -74,7 +71,7 @@ static void try_all(const struct place *p, char opens[32], char locks[32], char 
     }
     assert_status(DIBS_OK, open_in_time(&other, &config));
     for (int i = 0; i < NAMES && status == DIBS_OK; i++) {
-        snprintf(name, sizeof name, "x%d", i);
+        const char *name = formatted("x%d", i);
         status = dibs_trylock(rt, name);
         if (status == DIBS_OK) {
             actor_begin_lock(waiter, other, name, LIMIT_MS / 2);
@@ -123,10 +120,10 @@ static void object_of(const document_row *row, char out[64])
 
 static void take_away(const char *rule, const document_row *row, char out[RULE_SIZE])
 {
-    char right[80], object[64];
+    char object[64];
 
     object_of(row, object);
-    snprintf(right, sizeof right, " %c%s", row->cells[0][0] == '`' ? '&' : '+', object);
+    const char *right = formatted(" %c%s", row->cells[0][0] == '`' ? '&' : '+', object);
     snprintf(out, RULE_SIZE, " %s ", rule);
     char *at = strstr(out, right);
     assert_that(at && at[strlen(right)] == ' ', "%s is not in the rule", right);
@@ -156,36 +153,33 @@ static void expect_rows(struct place *p, const char *heading, const char *rule)
 }
 
 /* Behind "://". */
-static const char *with_account(char out[400], const char *url, const char *account)
+static const char *with_account(const char *url, const char *account)
 {
     const char *rest = strstr(url, "://") + 3;
 
-    snprintf(out, 400, "%.*s%s%s", (int)(rest - url), url, account, rest);
-    return out;
+    return formatted("%.*s%s%s", (int)(rest - url), url, account, rest);
 }
 
 /* -------------------------------------------------------------------------- one server */
 
 TEST_WITH(replicas_and_databases_need_their_rights, fixture_setup, fixture_teardown, fixture *f)
 {
-    char one[RULE_SIZE], more[RULE_SIZE + 20], url[400], opens[32], locks[32], waits[32];
+    char one[RULE_SIZE], opens[32], locks[32], waits[32];
     struct place p = {.servers = {f->server}, .count = 1, .url_count = 1, .user = "locks"};
 
     document_block(FILE_NAME, "One server", SETUSER, one, sizeof one);
-    snprintf(url, sizeof url, "unix://locks:pw@%s?db=3", f->server->socket_path);
+    char *url = formatted("unix://locks:pw@%s?db=3", f->server->socket_path);
     p.urls[0] = url;
     set_account(&p, one);
     try_all(&p, opens, locks, waits);
     assert_string_equal(opens, "DENIED");
-    snprintf(more, sizeof more, "%s +select", one);
-    expect_enough(&p, more);
+    expect_enough(&p, formatted("%s +select", one));
     *strchr(url, '?') = '\0';
     p.config.min_replicas = 1;
     set_account(&p, one);
     try_all(&p, opens, locks, waits);
     assert_string_equal(opens, "DENIED");
-    snprintf(more, sizeof more, "%s +wait", one);
-    set_account(&p, more);
+    set_account(&p, formatted("%s +wait", one));
     try_all(&p, opens, locks, waits);
     assert_string_equal(locks, "UNAVAILABLE"); /* there is no replica */
     assert_false(was_refused(&p, NULL));
@@ -197,14 +191,14 @@ TEST(the_documented_rule_is_enough_for_sentinels)
 {
     server *data = test_server(server_start(&(server_options){.tcp = true}));
     server *sentinel = sentinel_start(data);
-    char rule[RULE_SIZE], one[RULE_SIZE], url[400];
+    char rule[RULE_SIZE], one[RULE_SIZE];
     struct place p = {.servers = {sentinel}, .count = 1, .url_count = 1, .user = "watch"};
 
     p.config = (dibs_config){.sentinel_user = "watch", .sentinel_password = "pw", .connect_timeout_ms = 3000};
     document_block(FILE_NAME, "One server", SETUSER, one, sizeof one);
     struct place data_place = {.servers = {data}, .count = 1, .user = "locks"};
     set_account(&data_place, one);
-    p.urls[0] = with_account(url, sentinel->url, "locks:pw@");
+    p.urls[0] = with_account(sentinel->url, "locks:pw@");
     document_block(FILE_NAME, "Sentinel", "ACL SETUSER sentinels on >PASSWORD", rule, sizeof rule);
     expect_enough(&p, rule);
     expect_rows(&p, "Sentinel", rule);
@@ -216,12 +210,12 @@ TEST(the_documented_rule_is_enough_for_sentinels)
 TEST(the_documented_rule_is_enough_for_a_cluster)
 {
     cluster *c = cluster_start(NULL);
-    char rule[RULE_SIZE], url[400];
+    char rule[RULE_SIZE];
     struct place p = {.count = c->count, .url_count = 1, .user = "locks"};
 
     for (size_t i = 0; i < c->count; i++)
         p.servers[i] = c->nodes[i];
-    p.urls[0] = with_account(url, c->url, "locks:pw@");
+    p.urls[0] = with_account(c->url, "locks:pw@");
     document_block(FILE_NAME, "Cluster", SETUSER, rule, sizeof rule);
     expect_enough(&p, rule);
     expect_rows(&p, "Cluster", rule);
@@ -233,13 +227,13 @@ TEST(the_documented_rule_is_enough_for_a_cluster)
 TEST(the_rule_of_one_server_is_enough_for_a_quorum)
 {
     enum { MASTERS = 3 };
-    char rule[RULE_SIZE], urls[MASTERS][400];
+    char rule[RULE_SIZE];
     struct place p = {.count = MASTERS, .url_count = MASTERS, .user = "locks"};
 
     document_block(FILE_NAME, "One server", SETUSER, rule, sizeof rule);
     for (size_t i = 0; i < MASTERS; i++) {
         p.servers[i] = server_start(NULL);
-        p.urls[i] = with_account(urls[i], p.servers[i]->url, "locks:pw@");
+        p.urls[i] = with_account(p.servers[i]->url, "locks:pw@");
     }
     expect_enough(&p, rule);
     for (size_t i = 0; i < MASTERS; i++)

@@ -11,22 +11,14 @@ enum { MANY = 5000 };
 
 static void lock_many(dibs_runtime *rt)
 {
-    char name[32];
-
-    for (int i = 0; i < MANY; i++) {
-        snprintf(name, sizeof name, "many:%d", i);
-        assert_status(DIBS_OK, dibs_lock(rt, name));
-    }
+    for (int i = 0; i < MANY; i++)
+        assert_status(DIBS_OK, dibs_lock(rt, formatted("many:%d", i)));
 }
 
 static void expect_all_lost(dibs_runtime *rt)
 {
-    char name[32];
-
-    for (int i = 0; i < MANY; i++) {
-        snprintf(name, sizeof name, "many:%d", i);
-        assert_status(DIBS_LOST, dibs_unlock(rt, name));
-    }
+    for (int i = 0; i < MANY; i++)
+        assert_status(DIBS_LOST, dibs_unlock(rt, formatted("many:%d", i)));
 }
 
 static void expect_all_known(dibs_runtime *rt, uint64_t count, int64_t since)

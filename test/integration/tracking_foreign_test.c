@@ -493,10 +493,7 @@ TEST(a_foreign_release_is_noticed_for_any_name)
 /* A change in another database is no release; the server's messages do not name the database. */
 TEST_ON(a_foreign_release_is_noticed_in_another_database, fixture *f)
 {
-    char url[200];
-
-    snprintf(url, sizeof url, "%s?db=3", f->server->url);
-    f->urls[0] = url;
+    f->urls[0] = formatted("%s?db=3", f->server->url);
     open_tracking(f, 0);
     server_do(f->server, "SELECT 3");
     take_by_hand(f, "by-hand");

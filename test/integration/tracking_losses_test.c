@@ -130,20 +130,15 @@ TEST_ON(a_loss_before_tracking_begins_is_noticed, fixture *f)
 TEST_ON(the_loss_of_one_of_many_locks_is_noticed, fixture *f)
 {
     enum { MANY = 500 };
-    char name[32];
 
     open_tracking(f, LONG_LEASE_MS);
-    for (int i = 0; i < MANY; i++) {
-        snprintf(name, sizeof name, "x%d", i);
-        assert_status(DIBS_OK, dibs_lock(f->rt, name));
-    }
+    for (int i = 0; i < MANY; i++)
+        assert_status(DIBS_OK, dibs_lock(f->rt, formatted("x%d", i)));
     await_tracked(f->server, f->rt, MANY);
     kill_tracker(f->server);
     await_tracked(f->server, f->rt, 2 * MANY);
-    for (int i = 0; i < MANY; i += 97) {
-        snprintf(name, sizeof name, "x%d", i);
-        expect_deletion_told(f, name);
-    }
+    for (int i = 0; i < MANY; i += 97)
+        expect_deletion_told(f, formatted("x%d", i));
     assert_int_equal(events_count(&f->events, DIBS_EVENT_LOST, NULL), (MANY + 96) / 97);
     assert_status(DIBS_OK, dibs_unlock_all(f->rt));
 }
@@ -393,10 +388,7 @@ TEST(a_loss_is_noticed_for_any_name)
 
 TEST_ON(a_loss_is_noticed_in_another_database, fixture *f)
 {
-    char url[200];
-
-    snprintf(url, sizeof url, "%s?db=3", f->server->url);
-    f->urls[0] = url;
+    f->urls[0] = formatted("%s?db=3", f->server->url);
     open_tracking(f, 0);
     lock_tracked(f, "x");
     server_do(f->server, "SELECT 3");

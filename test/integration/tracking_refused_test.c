@@ -216,9 +216,8 @@ static void close_through(fixture *f, script_server *net)
 static script_server *start_version(const fixture *f, const char *version, char reply[256])
 {
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
-    char text[200];
 
-    snprintf(text, sizeof text, "# Server\r\nredis_version:%s\r\nrun_id:%040d\r\n", version, 7);
+    const char *text = formatted("# Server\r\nredis_version:%s\r\nrun_id:%040d\r\n", version, 7);
     snprintf(reply, 256, "$%zu\r\n%s\r\n", strlen(text), text);
     script_server_add(net, (script_rule){.match = "\r\nserver\r\n", .action = SCRIPT_REPLACE, .bytes = reply});
     return net;

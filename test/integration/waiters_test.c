@@ -52,25 +52,20 @@ TEST_ON(a_long_queue_is_listed_from_its_head, fixture *f)
 {
     enum { WAITERS = 2100 }; /* so many that a look reads only the first places */
     dibs_waiter *out = calloc(DIBS_WAITERS_MAX, sizeof *out);
-    char token[32];
     size_t count;
 
     fixture_open(f, LONG_LEASE_MS);
     assert_int_equal(ask(f->server, "holder", "1", "").code, 1);
-    for (int i = 0; i < WAITERS; i++) {
-        snprintf(token, sizeof token, "dibs:%d", i);
-        expect_taken(ask(f->server, token, "1", "dibs:1"));
-    }
+    for (int i = 0; i < WAITERS; i++)
+        expect_taken(ask(f->server, formatted("dibs:%d", i), "1", "dibs:1"));
     assert_status(DIBS_OK, dibs_query_waiters(f->rt, "x", out, DIBS_WAITERS_MAX, &count));
     assert_int_equal(count, DIBS_WAITERS_MAX);
     assert_string_equal(out[1023].token, "dibs:1023");
     for (int i = 1; i < WAITERS - 1; i++) {
-        snprintf(token, sizeof token, "dibs:%d", i);
-        assert_int_equal(release(f->server, token), -1); /* leaves a gap */
+        assert_int_equal(release(f->server, formatted("dibs:%d", i)), -1); /* leaves a gap */
     }
     assert_int_equal(waiters_of(f->rt, "x", out, ROOM), 2);
-    snprintf(token, sizeof token, "dibs:%d", WAITERS - 1);
-    assert_string_equal(out[1].token, token);
+    assert_string_equal(out[1].token, formatted("dibs:%d", WAITERS - 1));
     free(out);
     server_do(f->server, "FLUSHALL");
 }

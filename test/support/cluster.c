@@ -73,15 +73,9 @@ server *cluster_owner(cluster *c, unsigned slot)
 
 const char *cluster_name_at(cluster *c, const server *node, unsigned first)
 {
-    static char name[32];
-    char key[40];
-
-    for (unsigned i = first;; i++) {
-        snprintf(name, sizeof name, "name%u", i);
-        snprintf(key, sizeof key, "lock:%s", name);
-        if (cluster_owner(c, cluster_slot(c, key)) == node)
-            return name;
-    }
+    for (unsigned i = first;; i++)
+        if (cluster_owner(c, cluster_slot(c, formatted("lock:name%u", i))) == node)
+            return formatted("name%u", i);
 }
 
 /* -------------------------------------------------------------------- waiting */

@@ -40,7 +40,7 @@ void cluster_assert_no_locks(cluster *c);
 unsigned cluster_slot(cluster *c, const char *key);
 server *cluster_owner(cluster *c, unsigned slot);
 
-/* "name0", "name1"...: the first name whose lock, under the prefix "lock:", is at that node. Of a static buffer. */
+/* "name0", "name1"...: the first name whose lock, under the prefix "lock:", is at that node. */
 const char *cluster_name_at(cluster *c, const server *node, unsigned first);
 
 /* Waits until all nodes that run say that the cluster serves, and agree on who has the slot. */

@@ -10,23 +10,20 @@
 
 #include "support/common/redis_process.h"
 #include "support/test.h"
+#include "support/text.h"
 
 const char *program_path(const char *name)
 {
-    static char path[4096];
     const char *build = getenv("DIBS_BUILD");
 
-    snprintf(path, sizeof path, "%s/test/prog/%s", build ? build : "build", name);
-    return path;
+    return formatted("%s/test/prog/%s", build ? build : "build", name);
 }
 
 const char *source_path(const char *file)
 {
-    static char path[4096];
     const char *top = getenv("DIBS_TOP");
 
-    snprintf(path, sizeof path, "%s/%s", top ? top : ".", file);
-    return path;
+    return formatted("%s/%s", top ? top : ".", file);
 }
 
 /* In the child: close-on-exec takes the other descriptors of the test's pipes. */

@@ -19,12 +19,10 @@ typedef struct process {
     char line[4096]; /* the last line read, without its newline */
 } process;
 
-/* Where test/support/prog/NAME.c was built to. The text lives until the next call. */
+/* Where test/support/prog/NAME.c was built to. */
 const char *program_path(const char *name);
 
-/*
- * Where that file of the source tree is; `file` is named from the top of the tree. The text lives until the next call.
- */
+/* Where that file of the source tree is; `file` is named from the top of the tree. */
 const char *source_path(const char *file);
 
 /* arguments: NULL at the end, the first is the program (looked up in PATH). Freed by process_free. */

@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#include "support/text.h"
+
 typedef struct server_options {
     bool tcp;             /* also on a free port of 127.0.0.1; url is then redis:// */
     const char *config;   /* lines for redis.conf, after the default ones */
