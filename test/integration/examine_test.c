@@ -10,7 +10,7 @@
 #define WARN DIBS_VERDICT_WARN
 #define BAD DIBS_VERDICT_BAD
 
-enum { ROWS_MOST = 60, RULE_SIZE = 2000 };
+enum { ROWS_MOST = 60 };
 
 static void expect(dibs_runtime *rt, const char *subject, dibs_verdict verdict, const char *words)
 {
@@ -383,15 +383,13 @@ static bool is_told(server *s, const char *right, bool opens)
 TEST_ON(examine_reports_each_missing_right, fixture *f)
 {
     static document_row rows[ROWS_MOST];
-    char rule[RULE_SIZE], less[RULE_SIZE], right[64];
+    const char *rule = document_block("doc/ACCOUNTS.md", "One server", "ACL SETUSER locks on >PASSWORD");
     size_t count = document_table("doc/ACCOUNTS.md", "One server", rows, ROWS_MOST);
     bool good = true;
 
-    document_block("doc/ACCOUNTS.md", "One server", "ACL SETUSER locks on >PASSWORD", rule, sizeof rule);
     for (size_t i = 0; i < count; i++) {
-        document_right(&rows[i], right);
-        document_rule_without(rule, right, less, sizeof less);
-        set_account(f->server, less);
+        const char *right = document_right(&rows[i]);
+        set_account(f->server, document_rule_without(rule, right));
         good = is_told(f->server, right, !*rows[i].cells[1]) && good;
     }
     assert_true(good);
@@ -444,9 +442,8 @@ TEST_ON(findings_are_lines_whatever_they_name, fixture *f)
 
 TEST_ON(examine_works_with_the_smallest_account, fixture *f)
 {
-    char rule[RULE_SIZE];
+    const char *rule = document_block("doc/ACCOUNTS.md", "One server", "ACL SETUSER locks on >PASSWORD");
 
-    document_block("doc/ACCOUNTS.md", "One server", "ACL SETUSER locks on >PASSWORD", rule, sizeof rule);
     server_do(f->server, formatted("ACL SETUSER locks reset on >pw resetchannels %s", rule));
     dibs_runtime *rt = test_runtime(open_url(formatted("unix://locks:pw@%s", f->server->socket_path), NULL));
     const findings *found = findings_of(rt);
@@ -454,7 +451,7 @@ TEST_ON(examine_works_with_the_smallest_account, fixture *f)
     assert_int_equal(findings_bad(found, "rights"), 1);
     server_do(f->server, "CONFIG SET appendonly yes");
     expect(rt, "persistence", WARN, "does not answer CONFIG GET");
-    document_block("doc/ACCOUNTS.md", "Listing and examining", "ACL SETUSER locks", rule, sizeof rule);
+    rule = document_block("doc/ACCOUNTS.md", "Listing and examining", "ACL SETUSER locks");
     server_do(f->server, formatted("ACL SETUSER locks %s", rule));
     found = findings_of(rt);
     findings_expect(found, "rights", OK, "all that dibs makes use of");

@@ -273,10 +273,7 @@ TEST_ON(a_lease_that_the_new_master_lacks_is_restored, struct scene *scene)
 /* The sentinel that would announce the failover is gone, and so are all that the URL names. */
 TEST_ON(sentinels_that_the_url_does_not_name_are_learned, struct scene *scene)
 {
-    char url[160];
-
-    sentinels_url(scene->s, url, sizeof url, "2");
-    scene->rt = open_url(url, &(dibs_config){.lease_ms = LEASE_MS, .outage_ms = LIMIT_MS});
+    scene->rt = open_url(sentinels_url(scene->s, "2"), &(dibs_config){.lease_ms = LEASE_MS, .outage_ms = LIMIT_MS});
     expect_works_at(scene->rt, scene->s->data[0], "x");
     server_kill(scene->s->sentinels[2]);
     server *new_one = sentinels_failover(scene->s);
@@ -477,17 +474,15 @@ TEST_AGAIN(a_master_that_is_killed_comes_back_as_a_replica, setup_tls, teardown)
 TEST_WITH(a_sentinel_with_a_wrong_certificate_is_passed_over, setup_tls, teardown, struct scene *scene)
 {
     sentinels *s = scene->s;
-    char alone[160];
     dibs_runtime *rt = NULL;
 
     certificate_make(scene->tls,
                      &(struct certificate){.file = "elsewhere", .issuer = "ca", .names = "DNS:elsewhere.test"});
     server_certify(s->sentinels[2], "elsewhere");
-    sentinels_url(s, alone, sizeof alone, "2");
     dibs_config config = {.tls_ca_file = certificate_path(scene->tls, "ca.crt")};
-    assert_status(DIBS_DENIED, open_status(alone, &config, &rt));
+    assert_status(DIBS_DENIED, open_status(sentinels_url(s, "2"), &config, &rt));
     assert_that(strstr(dibs_last_error(), "certificate"), "%s", dibs_last_error());
-    sentinels_url(s, s->url, sizeof s->url, "210");
+    s->url = sentinels_url(s, "210");
     open_scene(scene, (dibs_config){0});
     expect_works_at(scene->rt, s->data[0], "x");
     expect_works_at(scene->rt, sentinels_failover(s), "x");

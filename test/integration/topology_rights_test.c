@@ -2,8 +2,6 @@
  * doc/ACCOUNTS.md, beyond one server: each rule is enough, and each right that it has beyond the rule for one server is
  * used.
  */
-#include <ctype.h>
-
 #include "support/cluster.h"
 #include "support/document.h"
 #include "support/fixture.h"
@@ -12,7 +10,7 @@
 #define FILE_NAME "doc/ACCOUNTS.md"
 #define SETUSER "ACL SETUSER locks on >PASSWORD"
 
-enum { RULE_SIZE = 2000, ROWS_MOST = 20, NAMES = 12 };
+enum { ROWS_MOST = 20, NAMES = 12 };
 
 /* The servers on which the account is, and how to get there. */
 struct place {
@@ -51,24 +49,25 @@ static bool was_refused(struct place *p, const char *what)
 }
 
 /* The status of dibs_open, or where that is DIBS_OK, of locking many names, or of waiting for one; all else is "". */
-static void try_all(const struct place *p, char opens[32], char locks[32], char waits[32])
+struct outcome {
+    const char *opens, *locks, *waits;
+};
+
+static struct outcome try_all(const struct place *p)
 {
+    struct outcome out = {"", "", ""};
     dibs_config config = p->config;
     dibs_runtime *rt, *other;
-    actor *waiter = actor_start();
 
-    strcpy(opens, "");
-    strcpy(locks, "");
-    strcpy(waits, "");
     config.urls = p->urls;
     config.url_count = p->url_count;
     config.lease_ms = LONG_LEASE_MS;
     dibs_status status = open_in_time(&rt, &config);
     if (status != DIBS_OK) {
-        snprintf(opens, 32, "%s", dibs_status_name(status) + 5);
-        actor_end(waiter);
-        return;
+        out.opens = dibs_status_name(status) + 5;
+        return out;
     }
+    actor *waiter = actor_start();
     assert_status(DIBS_OK, open_in_time(&other, &config));
     for (int i = 0; i < NAMES && status == DIBS_OK; i++) {
         const char *name = formatted("x%d", i);
@@ -81,73 +80,50 @@ static void try_all(const struct place *p, char opens[32], char locks[32], char 
             if (waited == DIBS_OK)
                 actor_unlock(waiter, other, name);
             else
-                snprintf(waits, 32, "%s", dibs_status_name(waited) + 5);
+                out.waits = dibs_status_name(waited) + 5;
         }
     }
     if (status != DIBS_OK)
-        snprintf(locks, 32, "%s", dibs_status_name(status) + 5);
-    else if (!*waits && stats_of(other).granted == 0 && p->url_count == 1)
-        strcpy(waits, "poll");
+        out.locks = dibs_status_name(status) + 5;
+    else if (!*out.waits && stats_of(other).granted == 0 && p->url_count == 1)
+        out.waits = "poll";
     actor_end(waiter);
     dibs_close(other);
     dibs_close(rt);
+    return out;
+}
+
+static struct outcome try_with(struct place *p, const char *rule)
+{
+    set_account(p, rule);
+    return try_all(p);
 }
 
 static void expect_enough(struct place *p, const char *rule)
 {
-    char opens[32], locks[32], waits[32];
+    struct outcome out = try_with(p, rule);
 
-    set_account(p, rule);
-    try_all(p, opens, locks, waits);
-    assert_that(!*opens && !*locks && !*waits, "opens %s, locks %s, waits %s: %s", opens, locks, waits,
-                dibs_last_error());
+    assert_that(!*out.opens && !*out.locks && !*out.waits, "opens %s, locks %s, waits %s: %s", out.opens, out.locks,
+                out.waits, dibs_last_error());
     assert_false(was_refused(p, NULL));
-}
-
-/* "CLIENT ID" as client|id; what stands in backticks is a channel. */
-static void object_of(const document_row *row, char out[64])
-{
-    size_t length = strlen(row->cells[0]);
-    bool is_channel = row->cells[0][0] == '`';
-
-    if (is_channel)
-        snprintf(out, 64, "%.*s", (int)length - 3, row->cells[0] + 2);
-    else
-        snprintf(out, 64, "%.63s", row->cells[0]);
-    for (char *c = out; *c && !is_channel; c++)
-        *c = *c == ' ' ? '|' : (char)tolower((unsigned char)*c);
-}
-
-static void take_away(const char *rule, const document_row *row, char out[RULE_SIZE])
-{
-    char object[64];
-
-    object_of(row, object);
-    const char *right = formatted(" %c%s", row->cells[0][0] == '`' ? '&' : '+', object);
-    snprintf(out, RULE_SIZE, " %s ", rule);
-    char *at = strstr(out, right);
-    assert_that(at && at[strlen(right)] == ' ', "%s is not in the rule", right);
-    memmove(at, at + strlen(right), strlen(at + strlen(right)) + 1);
 }
 
 static void expect_rows(struct place *p, const char *heading, const char *rule)
 {
     static document_row rows[ROWS_MOST];
     size_t count = document_table(FILE_NAME, heading, rows, ROWS_MOST);
-    char less[RULE_SIZE], object[64], opens[32], locks[32], waits[32];
     bool good = true;
 
     for (size_t i = 0; i < count; i++) {
-        take_away(rule, &rows[i], less);
-        set_account(p, less);
-        try_all(p, opens, locks, waits);
-        object_of(&rows[i], object);
-        bool right = strcmp(opens, rows[i].cells[1]) == 0 && strcmp(locks, rows[i].cells[2]) == 0 &&
-                     strcmp(waits, rows[i].cells[3]) == 0 && was_refused(p, object);
-        if (!right)
-            print_error("| %s | %s | %s | %s | refused: %d, %s\n", rows[i].cells[0], opens, locks, waits,
-                        was_refused(p, object), dibs_last_error());
-        good = good && right;
+        const char *right = document_right(&rows[i]);
+        struct outcome out = try_with(p, document_rule_without(rule, right));
+        bool refused = was_refused(p, right + 1);
+        bool as_told = strcmp(out.opens, rows[i].cells[1]) == 0 && strcmp(out.locks, rows[i].cells[2]) == 0 &&
+                       strcmp(out.waits, rows[i].cells[3]) == 0 && refused;
+        if (!as_told)
+            print_error("| %s | %s | %s | %s | refused: %d, %s\n", rows[i].cells[0], out.opens, out.locks, out.waits,
+                        refused, dibs_last_error());
+        good = good && as_told;
     }
     assert_true(good);
 }
@@ -164,24 +140,16 @@ static const char *with_account(const char *url, const char *account)
 
 TEST_WITH(replicas_and_databases_need_their_rights, fixture_setup, fixture_teardown, fixture *f)
 {
-    char one[RULE_SIZE], opens[32], locks[32], waits[32];
+    const char *one = document_block(FILE_NAME, "One server", SETUSER);
     struct place p = {.servers = {f->server}, .count = 1, .url_count = 1, .user = "locks"};
 
-    document_block(FILE_NAME, "One server", SETUSER, one, sizeof one);
-    char *url = formatted("unix://locks:pw@%s?db=3", f->server->socket_path);
-    p.urls[0] = url;
-    set_account(&p, one);
-    try_all(&p, opens, locks, waits);
-    assert_string_equal(opens, "DENIED");
+    p.urls[0] = formatted("unix://locks:pw@%s?db=3", f->server->socket_path);
+    assert_string_equal(try_with(&p, one).opens, "DENIED");
     expect_enough(&p, formatted("%s +select", one));
-    *strchr(url, '?') = '\0';
+    p.urls[0] = formatted("unix://locks:pw@%s", f->server->socket_path);
     p.config.min_replicas = 1;
-    set_account(&p, one);
-    try_all(&p, opens, locks, waits);
-    assert_string_equal(opens, "DENIED");
-    set_account(&p, formatted("%s +wait", one));
-    try_all(&p, opens, locks, waits);
-    assert_string_equal(locks, "UNAVAILABLE"); /* there is no replica */
+    assert_string_equal(try_with(&p, one).opens, "DENIED");
+    assert_string_equal(try_with(&p, formatted("%s +wait", one)).locks, "UNAVAILABLE"); /* there is no replica */
     assert_false(was_refused(&p, NULL));
 }
 
@@ -191,15 +159,13 @@ TEST(the_documented_rule_is_enough_for_sentinels)
 {
     server *data = test_server(server_start(&(server_options){.tcp = true}));
     server *sentinel = sentinel_start(data);
-    char rule[RULE_SIZE], one[RULE_SIZE];
     struct place p = {.servers = {sentinel}, .count = 1, .url_count = 1, .user = "watch"};
 
     p.config = (dibs_config){.sentinel_user = "watch", .sentinel_password = "pw", .connect_timeout_ms = 3000};
-    document_block(FILE_NAME, "One server", SETUSER, one, sizeof one);
     struct place data_place = {.servers = {data}, .count = 1, .user = "locks"};
-    set_account(&data_place, one);
+    set_account(&data_place, document_block(FILE_NAME, "One server", SETUSER));
     p.urls[0] = with_account(sentinel->url, "locks:pw@");
-    document_block(FILE_NAME, "Sentinel", "ACL SETUSER sentinels on >PASSWORD", rule, sizeof rule);
+    const char *rule = document_block(FILE_NAME, "Sentinel", "ACL SETUSER sentinels on >PASSWORD");
     expect_enough(&p, rule);
     expect_rows(&p, "Sentinel", rule);
     server_stop(sentinel);
@@ -210,13 +176,12 @@ TEST(the_documented_rule_is_enough_for_sentinels)
 TEST(the_documented_rule_is_enough_for_a_cluster)
 {
     cluster *c = cluster_start(NULL);
-    char rule[RULE_SIZE];
     struct place p = {.count = c->count, .url_count = 1, .user = "locks"};
 
     for (size_t i = 0; i < c->count; i++)
         p.servers[i] = c->nodes[i];
     p.urls[0] = with_account(c->url, "locks:pw@");
-    document_block(FILE_NAME, "Cluster", SETUSER, rule, sizeof rule);
+    const char *rule = document_block(FILE_NAME, "Cluster", SETUSER);
     expect_enough(&p, rule);
     expect_rows(&p, "Cluster", rule);
     cluster_stop(c);
@@ -227,15 +192,13 @@ TEST(the_documented_rule_is_enough_for_a_cluster)
 TEST(the_rule_of_one_server_is_enough_for_a_quorum)
 {
     enum { MASTERS = 3 };
-    char rule[RULE_SIZE];
     struct place p = {.count = MASTERS, .url_count = MASTERS, .user = "locks"};
 
-    document_block(FILE_NAME, "One server", SETUSER, rule, sizeof rule);
     for (size_t i = 0; i < MASTERS; i++) {
         p.servers[i] = server_start(NULL);
         p.urls[i] = with_account(p.servers[i]->url, "locks:pw@");
     }
-    expect_enough(&p, rule);
+    expect_enough(&p, document_block(FILE_NAME, "One server", SETUSER));
     for (size_t i = 0; i < MASTERS; i++)
         server_stop(p.servers[i]);
 }

@@ -5,6 +5,7 @@
 
 #include "support/process.h"
 #include "support/test.h"
+#include "support/text.h"
 
 /* Opens the document, behind that heading. */
 static FILE *open_behind(const char *file, const char *heading)
@@ -61,52 +62,46 @@ size_t document_table(const char *file, const char *heading, document_row *rows,
     return count;
 }
 
-void document_block(const char *file, const char *heading, const char *start, char *out, size_t size)
+const char *document_block(const char *file, const char *heading, const char *start)
 {
     FILE *document = open_behind(file, heading);
+    const char *out = "";
     char line[2000];
-    size_t used = 0;
 
-    out[0] = '\0';
-    while (fgets(line, sizeof line, document) && *line != '#' && (used == 0 || strncmp(line, "    ", 4) == 0)) {
-        const char *at = line + strspn(line, " ");
-        if (strncmp(line, "    ", 4) != 0 || (used == 0 && strncmp(at, start, strlen(start)) != 0))
+    while (fgets(line, sizeof line, document) && *line != '#' && (!*out || strncmp(line, "    ", 4) == 0)) {
+        char *at = line + strspn(line, " ");
+        if (strncmp(line, "    ", 4) != 0 || (!*out && strncmp(at, start, strlen(start)) != 0))
             continue;
-        at += used == 0 ? strlen(start) : 0;
-        for (const char *word = strtok((char *)at, " \\\n"); word; word = strtok(NULL, " \\\n"))
-            used += (size_t)snprintf(out + used, size - used, "%s%s", used > 0 ? " " : "", word);
-        assert_true(used < size);
+        at += *out ? 0 : strlen(start);
+        for (const char *word = strtok(at, " \\\n"); word; word = strtok(NULL, " \\\n"))
+            out = formatted("%s%s%s", out, *out ? " " : "", word);
     }
     fclose(document);
-    assert_that(used > 0, "%s: no %s below %s", file, start, heading);
+    assert_that(*out, "%s: no %s below %s", file, start, heading);
+    return out;
 }
 
-void document_right(const document_row *row, char out[64])
+const char *document_right(const document_row *row)
 {
     const char *cell = row->cells[0];
 
-    if (cell[0] == '`') {
-        snprintf(out, 64, "%.*s", (int)strlen(cell) - 2, cell + 1);
-        return;
-    }
-    snprintf(out, 64, "+%.60s", cell);
-    for (char *c = out; *c; c++)
+    if (cell[0] == '`')
+        return formatted("%.*s", (int)strlen(cell) - 2, cell + 1);
+    char *right = formatted("+%s", cell);
+    for (char *c = right; *c; c++)
         *c = *c == ' ' ? '|' : (char)tolower((unsigned char)*c);
+    return right;
 }
 
-bool document_rule_without(const char *rule, const char *without, char *out, size_t size)
+const char *document_rule_without(const char *rule, const char *without)
 {
-    size_t length = strlen(without), used = 0;
-    bool found = false;
+    size_t length = strlen(without), before = 0; /* the word begins behind the blank at `before`, or with the rule */
+    const char *word = rule;
 
-    out[0] = '\0';
-    for (const char *word = rule + strspn(rule, " "); *word; word += strspn(word, " ")) {
-        size_t its = strcspn(word, " ");
-        if (its == length && strncmp(word, without, length) == 0)
-            found = true;
-        else
-            used += (size_t)snprintf(out + used, size - used, " %.*s", (int)its, word);
-        word += its;
+    while (*word && (strcspn(word, " ") != length || strncmp(word, without, length) != 0)) {
+        before = (size_t)(word - rule) + strcspn(word, " ");
+        word = rule + before + strspn(rule + before, " ");
     }
-    return found;
+    assert_that(*word, "%s is not in the rule", without);
+    return formatted("%.*s%s", (int)before, rule, word + length);
 }

@@ -2,7 +2,6 @@
 #ifndef DIBS_TEST_DOCUMENT_H
 #define DIBS_TEST_DOCUMENT_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 enum { DOCUMENT_CELLS = 12 };
@@ -22,13 +21,13 @@ size_t document_table(const char *file, const char *heading, document_row *rows,
  * The first block of code below that heading whose text begins with `start`: the text after `start`, in one line, each
  * run of blanks and line ends one blank. A \ at a line's end is none of it.
  */
-void document_block(const char *file, const char *heading, const char *start, char *out, size_t size);
+const char *document_block(const char *file, const char *heading, const char *start);
 
 /* The right that a row of a table is about: "CLIENT ID" as +client|id; a pattern, which stands in backticks, as it is.
  */
-void document_right(const document_row *row, char out[64]);
+const char *document_right(const document_row *row);
 
-/* All of a rule for an account but one word. False: that word is not in the rule. */
-bool document_rule_without(const char *rule, const char *without, char *out, size_t size);
+/* All of a rule for an account but that word, which must be in it. */
+const char *document_rule_without(const char *rule, const char *without);
 
 #endif

@@ -93,14 +93,13 @@ static bool know_all(sentinels *s)
     return true;
 }
 
-void sentinels_url(const sentinels *s, char *out, size_t size, const char *order)
+const char *sentinels_url(const sentinels *s, const char *order)
 {
-    int used = snprintf(out, size, "redis%s-sentinel://", s->sentinels[0]->options.tls ? "s" : "");
+    const char *url = formatted("redis%s-sentinel://", s->sentinels[0]->options.tls ? "s" : "");
 
     for (const char *c = order; *c; c++)
-        used += snprintf(out + used, size - (size_t)used, "%s127.0.0.1:%d", c == order ? "" : ",",
-                         s->sentinels[*c - '0']->port);
-    snprintf(out + used, size - (size_t)used, "/" SENTINEL_MASTER);
+        url = formatted("%s%s127.0.0.1:%d", url, c == order ? "" : ",", s->sentinels[*c - '0']->port);
+    return formatted("%s/" SENTINEL_MASTER, url);
 }
 
 sentinels *sentinels_start(const sentinels_options *options)
@@ -116,7 +115,7 @@ sentinels *sentinels_start(const sentinels_options *options)
     for (size_t i = 0; i < SENTINELS; i++)
         s->sentinels[i] = start_sentinel(options, s->data[0]);
     await_or_say(know_all(s), "the sentinels do not find each other");
-    sentinels_url(s, s->url, sizeof s->url, "012");
+    s->url = sentinels_url(s, "012");
     return s;
 }
 

@@ -22,7 +22,7 @@ typedef struct sentinels_options {
 typedef struct sentinels {
     server *data[SENTINEL_DATA]; /* the first is the master at first */
     server *sentinels[SENTINELS];
-    char url[160]; /* redis-sentinel:// of all three, in this order */
+    const char *url; /* redis-sentinel:// of all three, in this order */
 } sentinels;
 
 /* Starts all, and waits until the sentinels know the replicas and each other. options may be NULL. */
@@ -35,8 +35,8 @@ void sentinels_stop(sentinels *s); /* NULL is fine */
  */
 server *sentinel_start(const server *master);
 
-/* Writes the URL of those sentinels alone, in that order: "012" are all. */
-void sentinels_url(const sentinels *s, char *out, size_t size, const char *order);
+/* The URL of those sentinels alone, in that order: "012" are all. */
+const char *sentinels_url(const sentinels *s, const char *order);
 
 /* The server that a sentinel names as the master now. */
 server *sentinels_named_by(sentinels *s, size_t sentinel);

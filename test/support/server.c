@@ -78,33 +78,27 @@ static const char *credentials(const server *s)
     return getenv("DIBS_TEST_ACL") && !s->options.password && !s->options.sentinel ? "locks:pw@" : "";
 }
 
-static void write_account(const server *s, char *out, size_t size)
+static const char *account_of(const server *s)
 {
-    char rule[1500];
-
     if (!*credentials(s))
-        return;
-    document_block("doc/ACCOUNTS.md", getenv("DIBS_TEST_ACL"), "ACL SETUSER locks on >PASSWORD", rule, sizeof rule);
-    snprintf(out, size, "user locks on >pw resetchannels %s\n", rule);
+        return "";
+    return formatted("user locks on >pw resetchannels %s\n",
+                     document_block("doc/ACCOUNTS.md", getenv("DIBS_TEST_ACL"), "ACL SETUSER locks on >PASSWORD"));
 }
 
 /* False: the server ended by itself, as it does where another program took the port. */
 static bool launch(server *s)
 {
-    char config[4096], tls[512] = "", account[2000] = "";
-    const char *certificate = s->options.certificate ? s->options.certificate : "server";
+    const char *certificate = s->options.certificate ? s->options.certificate : "server", *tls = "";
 
     if (s->options.tls)
-        snprintf(tls, sizeof tls,
-                 "port 0\ntls-port %d\ntls-auth-clients no\ntls-ca-cert-file %s/ca.crt\n"
-                 "tls-cert-file %s/%s.crt\ntls-key-file %s/%s.key\n",
-                 s->port, s->options.tls, s->options.tls, certificate, s->options.tls, certificate);
-    write_account(s, account, sizeof account);
-    int length =
-        snprintf(config, sizeof config, "port %d\nbind 127.0.0.1\ndatabases %d\n%s%s\n%s%s%s\n", s->port, DATABASES,
-                 s->options.password ? "requirepass " : "", s->options.password ? s->options.password : "", tls,
-                 account, s->options.config ? s->options.config : "");
-    assert_in_range(length, 0, sizeof config - 1);
+        tls = formatted("port 0\ntls-port %d\ntls-auth-clients no\ntls-ca-cert-file %s/ca.crt\n"
+                        "tls-cert-file %s/%s.crt\ntls-key-file %s/%s.key\n",
+                        s->port, s->options.tls, s->options.tls, certificate, s->options.tls, certificate);
+    const char *config =
+        formatted("port %d\nbind 127.0.0.1\ndatabases %d\n%s%s\n%s%s%s\n", s->port, DATABASES,
+                  s->options.password ? "requirepass " : "", s->options.password ? s->options.password : "", tls,
+                  account_of(s), s->options.config ? s->options.config : "");
     if (s->options.preload)
         setenv("LD_PRELOAD", s->options.preload, 1);
     s->pid = (s->options.sentinel ? redis_launch_sentinel : redis_launch)(s->folder, config);
