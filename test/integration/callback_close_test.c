@@ -45,8 +45,7 @@ static void close_under_the_callback(fixture *f, bool unlocks)
 
     f->config.on_event = hold_during_the_close;
     f->config.on_event_arg = &c;
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "before"));
+    fixture_open_holding(f, LONG_LEASE_MS, "before");
     assert_status(DIBS_OK, actor_lock(orphan, f->rt, "orphan", DIBS_WAIT_FOREVER));
     actor_end(orphan);
     await_that(atomic_load(&c.holds));

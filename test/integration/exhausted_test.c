@@ -181,8 +181,7 @@ TEST_ON(reconnecting_survives_a_lack_of_descriptors, fixture *f)
     dibs_owner owner;
 
     f->config.outage_ms = 300;
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "kept"));
+    fixture_open_holding(f, LONG_LEASE_MS, "kept");
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     break_connections(f, LONG_LEASE_MS);
     int64_t begin = now_ms();
@@ -210,8 +209,7 @@ TEST_ON(reconnecting_survives_a_lack_of_descriptors, fixture *f)
 /* Without a connection for the scheduler, a lock counts as lost in time. */
 TEST_ON(a_lease_without_descriptors_is_lost_in_time, fixture *f)
 {
-    fixture_open(f, SAFE_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, SAFE_LEASE_MS, "x");
     break_connections(f, SAFE_LEASE_MS);
     events_await(&f->events, DIBS_EVENT_LOST, "x");
     assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
@@ -347,8 +345,7 @@ static void child_never_gets_a_thread(dibs_runtime *rt)
 
 TEST_ON(a_child_survives_failed_thread_creation, fixture *f)
 {
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, LONG_LEASE_MS, "x");
     for (nth_thread = 1; nth_thread <= 2; nth_thread++) { /* that of the events, and the scheduler */
         run_child(child_gets_no_thread, f->rt);
         run_child(child_never_gets_a_thread, f->rt);
@@ -395,8 +392,7 @@ static void child_gets_descriptors_later(dibs_runtime *rt)
 
 TEST_ON(a_child_survives_a_lack_of_descriptors, fixture *f)
 {
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, LONG_LEASE_MS, "x");
     run_child(child_has_no_descriptor, f->rt);
     run_child(child_gets_descriptors_later, f->rt);
     expect_works(f, f->rt, "y");

@@ -189,8 +189,7 @@ TEST_ON(a_fair_waiter_that_died_is_passed_over, fixture *f)
 {
     process *agents[4];
 
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, LONG_LEASE_MS, "x");
     for (int i = 0; i < 4; i++) {
         agents[i] = agent_start(f->server->url, LONG_LEASE_MS);
         agent_begin_fair(agents[i], "x", DIBS_WAIT_FOREVER);
@@ -216,8 +215,7 @@ TEST_ON(a_fair_waiter_that_gave_up_leaves, fixture *f)
 {
     process *agents[3];
 
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, LONG_LEASE_MS, "x");
     for (int i = 0; i < 3; i++) {
         agents[i] = agent_start(f->server->url, LONG_LEASE_MS);
         agent_begin_fair(agents[i], "x", i == 1 ? 500 : DIBS_WAIT_FOREVER);

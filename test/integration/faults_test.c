@@ -208,8 +208,7 @@ TEST_ON(revoked_rights_are_reported, fixture *f)
 
 TEST_ON(an_acquire_on_a_full_server_fails_at_once, fixture *f)
 {
-    fixture_open(f, SAFE_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "held"));
+    fixture_open_holding(f, SAFE_LEASE_MS, "held");
     server_do(f->server, "CONFIG SET maxmemory 1");
     int64_t begin = now_ms();
     assert_status(DIBS_STORE_ERROR, dibs_trylock(f->rt, "x"));

@@ -231,8 +231,7 @@ TEST_ON(a_childs_runtime_has_its_own_id, fixture *f)
 {
     dibs_owner its;
 
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, LONG_LEASE_MS, "x");
     assert_status(DIBS_OK, dibs_lock(f->rt, "y"));
     dibs_owner mine = owner_of(f->rt, "x");
     dibs_owner again = owner_of(f->rt, "y");
@@ -253,8 +252,7 @@ TEST_ON(parent_and_child_exclude_each_other, fixture *f)
 {
     long long asks;
 
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, LONG_LEASE_MS, "x");
     uint64_t fence = fence_of(f->rt, "x");
     asks = server_asks(f->server);
     pid_t child = fork_child();
@@ -372,8 +370,7 @@ TEST_ON(a_child_does_not_listen_for_its_parent, fixture *f)
 {
     process *team = process_start((const char *const[]){program_path("team"), NULL});
 
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, LONG_LEASE_MS, "x");
     assert_string_equal(process_ask(team, "open %s %d", f->server->url, LONG_LEASE_MS), "DIBS_OK ");
     process_write(team, "lock 0 x -1 0");
     queue_await(f->server, "x", 1);
@@ -391,8 +388,7 @@ TEST_ON(exec_inherits_no_descriptor, fixture *f)
     int before = inherited_descriptors();
     long long asks;
 
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, LONG_LEASE_MS, "x");
     server_do(f->server, "SET lock:y by-hand PX 600000");
     asks = server_asks(f->server);
     actor *waiter = actor_locking(f->rt, "y", DIBS_WAIT_FOREVER);

@@ -224,8 +224,7 @@ TEST_ON(waiters_of_each_kind_survive_a_fork, fixture *f)
 {
     actor *ordered = actor_start();
 
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, LONG_LEASE_MS, "x");
     actor_begin_lock_with(ordered, f->rt, "x", FOREVER, &fair);
     queue_await(f->server, "x", 1);
     actor *local = actor_locking(f->rt, "x", FOREVER);
@@ -476,8 +475,7 @@ TEST_ON(exec_drops_the_descriptors_and_the_waiters_place, fixture *f)
     char usual[32];
 
     usual_descriptors(usual, sizeof usual);
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "y"));
+    fixture_open_holding(f, LONG_LEASE_MS, "y");
     assert_string_equal(process_ask(team, "open %s %d", f->server->url, SAFE_LEASE_MS), "DIBS_OK ");
     assert_string_equal(process_ask(team, "lock 0 x 0 0"), "0 DIBS_OK ");
     process_write(team, "lock 1 y -1 0");

@@ -46,8 +46,7 @@ TEST_ON(renew_ms_sets_the_pace, fixture *f)
     int64_t begin = now_ms();
 
     f->config.renew_ms = RENEW_MS;
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, LONG_LEASE_MS, "x");
     assert_true(comes_to(f->rt, STAT(renewed), 2));
     assert_true(now_ms() - begin >= 2 * LEAST_MS);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
@@ -189,8 +188,7 @@ TEST_ON(extend_prolongs_a_fixed_lease_once, fixture *f)
 /* rslock and redlock-cpp "extend" a key that is gone. */
 TEST_ON(extend_never_takes_back_a_lost_lock, fixture *f)
 {
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "gone"));
+    fixture_open_holding(f, LONG_LEASE_MS, "gone");
     server_do(f->server, "DEL lock:gone");
     assert_status(DIBS_LOST, dibs_extend(f->rt, "gone", 1000));
     assert_false(server_has(f->server, "lock:gone"));
@@ -296,8 +294,7 @@ TEST_ON(a_lost_key_is_found_out_by_the_next_renewal, fixture *f)
 TEST_ON(unlock_finds_a_lost_key_by_itself, fixture *f)
 {
     for (size_t i = 0; i < sizeof accidents / sizeof *accidents; i++) {
-        fixture_open(f, LONG_LEASE_MS);
-        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+        fixture_open_holding(f, LONG_LEASE_MS, "x");
         accidents[i].happens(f->server);
         assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
         assert_int_equal(server_has(f->server, "lock:x"), accidents[i].key_stays);
@@ -311,8 +308,7 @@ TEST_ON(the_loser_does_not_block_the_process, fixture *f)
 {
     dibs_hold hold;
 
-    fixture_open(f, SAFE_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, SAFE_LEASE_MS, "x");
     uint64_t fence = fence_of(f->rt, "x");
     actor *other = actor_locking(f->rt, "x", DIBS_WAIT_FOREVER);
     server_do(f->server, "DEL lock:x");
@@ -362,8 +358,7 @@ TEST_ON(an_unreachable_store_costs_the_lease_at_its_deadline, fixture *f)
     dibs_status status;
 
     f->config.command_timeout_ms = 200;
-    fixture_open(f, 2 * SAFE_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, 2 * SAFE_LEASE_MS, "x");
     server_pause(f->server);
     int64_t stopped = now_ms();
     do {
@@ -419,8 +414,7 @@ TEST_ON(a_lock_released_while_the_store_hangs_is_deleted_later, fixture *f)
 {
     f->config.command_timeout_ms = 200;
     f->config.connect_timeout_ms = 200;
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, LONG_LEASE_MS, "x");
     assert_status(DIBS_OK, dibs_lock(f->rt, "y"));
     server_pause(f->server);
     assert_status(DIBS_UNAVAILABLE, dibs_unlock(f->rt, "x"));

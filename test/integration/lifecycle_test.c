@@ -337,8 +337,7 @@ TEST_ON(a_slow_callback_stalls_no_renewal, fixture *f)
 
     init_callback(f, &c, slow_callback);
     f->config.renew_ms = 100;
-    fixture_open(f, LIMIT_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "kept"));
+    fixture_open_holding(f, LIMIT_MS, "kept");
     lose(f, "lost");
     await_that(atomic_load(&c.inside));
     for (int i = 0; i < 20; i++) {

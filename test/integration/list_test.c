@@ -121,8 +121,7 @@ TEST_ON(a_list_pattern_matches_names, fixture *f)
     } rows[] = {{NULL, 3}, {"*", 3}, {"a*", 2}, {"a?", 1}, {"[ab]", 2}, {"[^a]*", 1}, {"\\*", 0}, {"", 0}, {"pre*", 0}};
 
     f->config.key_prefix = "p*[re]?\\:";
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "a"));
+    fixture_open_holding(f, LONG_LEASE_MS, "a");
     assert_status(DIBS_OK, dibs_lock(f->rt, "a1"));
     assert_status(DIBS_OK, dibs_lock(f->rt, "b"));
     server_do(f->server, "SET pxrx:c dibs:x PX 60000");
@@ -134,8 +133,7 @@ TEST_ON(a_list_pattern_matches_names, fixture *f)
 TEST_ON(with_an_empty_prefix_the_keys_of_dibs_are_no_locks, fixture *f)
 {
     f->config.key_prefix = "";
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "a"));
+    fixture_open_holding(f, LONG_LEASE_MS, "a");
     assert_true(server_has(f->server, "dibs:fence:{a}"));
     const struct listed *listed = list(f->rt, NULL);
     assert_int_equal(listed->count, 1);
@@ -419,8 +417,7 @@ TEST_ON(held_ms_counts_from_the_grant, fixture *f)
 
 TEST_ON(renewals_do_not_change_held_ms, fixture *f)
 {
-    fixture_open(f, SAFE_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "a"));
+    fixture_open_holding(f, SAFE_LEASE_MS, "a");
     await_held(f->rt, SAFE_LEASE_MS + 100);
     assert_true(stats_of(f->rt).renewed > 0);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "a"));

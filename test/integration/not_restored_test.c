@@ -60,8 +60,7 @@ TEST_ON(a_lock_unlocked_during_a_restart_is_not_restored, fixture *f)
 {
     enum { LONGER_MS = 3 * SAFE_LEASE_MS }; /* it lasts until the server is gone */
 
-    fixture_open(f, LONGER_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, LONGER_MS, "x");
     server_kill(f->server);
     assert_status(DIBS_UNAVAILABLE, dibs_unlock(f->rt, "x"));
     server_restart(f->server);

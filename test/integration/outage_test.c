@@ -119,8 +119,7 @@ TEST_ON(one_try_in_an_outage_is_bounded, fixture *f)
 
     f->config.command_timeout_ms = 300;
     f->config.connect_timeout_ms = 300;
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "held"));
+    fixture_open_holding(f, LONG_LEASE_MS, "held");
     server_pause(f->server);
     for (int i = 0; i < 3; i++) {
         int64_t begin = now_ms();
@@ -144,8 +143,7 @@ TEST_ON(closing_in_an_outage_is_bounded, fixture *f)
 {
     f->config.command_timeout_ms = 300;
     f->config.connect_timeout_ms = 300;
-    fixture_open(f, 1000);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, 1000, "x");
     server_pause(f->server);
     int64_t begin = now_ms();
     close_runtime(&f->rt);
@@ -156,8 +154,7 @@ TEST_ON(closing_in_an_outage_is_bounded, fixture *f)
 
 TEST_ON(an_outage_tells_down_and_up, fixture *f)
 {
-    fixture_open(f, 3 * SAFE_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, 3 * SAFE_LEASE_MS, "x");
     server_kill(f->server);
     recorded_event down = events_await(&f->events, DIBS_EVENT_STORE_DOWN, NULL);
     assert_string_equal(down.name, "");
@@ -294,8 +291,7 @@ TEST_ON(an_outage_causes_no_storm_of_connections, fixture *f)
     script_server *net = fixture_between(f);
 
     f->urls[0] = script_server_url(net);
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, LONG_LEASE_MS, "x");
     assert_status(DIBS_OK, dibs_extend(f->rt, "x", LONG_LEASE_MS)); /* the scheduler's connection is open, too */
     script_server_set_down(net, true);
     script_server_cut(net);

@@ -134,8 +134,7 @@ TEST_ON(a_fixed_lease_keeps_its_end, fixture *f)
 
 TEST_ON(an_extended_lease_keeps_its_length, fixture *f)
 {
-    fixture_open(f, LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, LEASE_MS, "x");
     assert_status(DIBS_OK, dibs_extend(f->rt, "x", LONG_LEASE_MS));
     restart(f->server);
     await_locks(f->server, 1);
@@ -148,8 +147,7 @@ TEST_ON(an_extension_restores_a_lock_too, fixture *f)
 {
     dibs_status status;
 
-    fixture_open(f, LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, LEASE_MS, "x");
     restart(f->server);
     int64_t end = now_ms() + LIMIT_MS;
     while ((status = dibs_extend(f->rt, "x", LONG_LEASE_MS)) == DIBS_UNAVAILABLE && now_ms() < end)

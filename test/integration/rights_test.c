@@ -118,8 +118,7 @@ TEST_WITH(the_environment_names_the_account_of_a_test_server, fixture_setup, fix
 {
     const char *rule = getenv("DIBS_TEST_ACL");
 
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, LONG_LEASE_MS, "x");
     redisReply *clients = server_command(f->server, "CLIENT LIST");
     assert_int_equal(strstr(clients->str, "user=locks") != NULL, rule != NULL);
     freeReplyObject(clients);

@@ -86,8 +86,7 @@ TEST_ON(a_grant_counts_from_its_ask, fixture *f)
     enum { WAIT_MS = 1500 };
     unsigned long long number;
 
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, LONG_LEASE_MS, "x");
     process *agent = agent_in_queue(f, LONG_LEASE_MS, 0);
     server_await_rest(f->server); /* it may ask once more because of its subscription */
     int64_t asked = now_ms();
@@ -134,8 +133,7 @@ TEST_ON(a_pushed_lease_never_outlasts_the_stores, fixture *f)
  */
 TEST_ON(a_push_read_after_its_lease_grants_nothing, fixture *f)
 {
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, LONG_LEASE_MS, "x");
     process *agent = agent_in_queue(f, SAFE_LEASE_MS, 0);
     for (int i = 0; i < 3; i++) {
         process_pause(agent);
@@ -167,8 +165,7 @@ TEST_ON(a_push_for_an_older_ask_grants_nothing, fixture *f)
 {
     queue_entry entry;
 
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, LONG_LEASE_MS, "x");
     process *agent = agent_in_queue(f, SAFE_LEASE_MS, 0);
     for (int i = 0; i < 5; i++) {
         entry = queue_await_ask(f->server, "x", 1);
@@ -243,8 +240,7 @@ TEST_ON(nonsense_on_the_channel_changes_nothing, fixture *f)
                                         "granted x"};
     static char large[1000000];
 
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, LONG_LEASE_MS, "x");
     process *agent = agent_in_queue(f, LONG_LEASE_MS, 0);
     const char *channel = queue_channel_of(queue_at(f->server, "x", 0).token);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
@@ -263,8 +259,7 @@ TEST_ON(a_killed_waiter_is_passed_over, fixture *f)
 {
     process *agents[3];
 
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, LONG_LEASE_MS, "x");
     for (int i = 0; i < 3; i++)
         agents[i] = agent_in_queue(f, LONG_LEASE_MS, i);
     for (int i = 0; i < 2; i++) {
@@ -284,8 +279,7 @@ TEST_ON(a_killed_waiter_is_passed_over, fixture *f)
  */
 TEST_ON(a_stopped_waiter_is_passed_over, fixture *f)
 {
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, LONG_LEASE_MS, "x");
     process *still = agent_in_queue(f, SAFE_LEASE_MS, 0);
     process *next = agent_in_queue(f, LONG_LEASE_MS, 1);
     process_pause(still);
@@ -428,8 +422,7 @@ TEST_ON(a_full_server_still_grants, fixture *f)
 {
     process *agents[2];
 
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, LONG_LEASE_MS, "x");
     for (int i = 0; i < 2; i++)
         agents[i] = agent_in_queue(f, LONG_LEASE_MS, i);
     server_do(f->server, "CONFIG SET maxmemory-policy noeviction");
@@ -458,8 +451,7 @@ TEST_ON(a_wait_ends_in_time_though_the_store_is_slow, fixture *f)
         open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS, .connect_timeout_ms = LIMIT_MS});
     int64_t worst = 0;
 
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, LONG_LEASE_MS, "x");
     assert_status(DIBS_TIMEOUT, dibs_timedlock(far, "x", 100));
     script_server_delay(net, 300);
     for (int wait_ms = 20; wait_ms <= 1000; wait_ms += 70) {
@@ -486,8 +478,7 @@ TEST_ON(query_counts_the_waiters, fixture *f)
     process *agents[4];
     dibs_owner owner;
 
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, LONG_LEASE_MS, "x");
     for (int i = 0; i < 4; i++) {
         assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
         assert_int_equal(owner.waiters, i);

@@ -65,8 +65,7 @@ static void await_all_connections(fixture *f, process *team)
 {
     for (int64_t limit = now_ms() + LIMIT_MS; server_clients(f->server) < CONNECTIONS; all_lock_and_unlock(team))
         assert_true(now_ms() < limit);
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "waited-for"));
+    fixture_open_holding(f, LONG_LEASE_MS, "waited-for");
     process_write(team, "lock 0 waited-for -1 0");
     queue_await(f->server, "waited-for", 1);
     queue_entry entry = queue_at(f->server, "waited-for", 0);

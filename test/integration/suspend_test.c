@@ -85,8 +85,7 @@ TEST_ON(locks_held_before_a_suspension_are_lost, fixture *f)
 {
     dibs_hold hold;
 
-    fixture_open(f, SAFE_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, SAFE_LEASE_MS, "x");
     assert_status(DIBS_OK, dibs_lock(f->rt, "y"));
     suspend();
     assert_status(DIBS_LOST, dibs_check(f->rt, "x"));

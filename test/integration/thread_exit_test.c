@@ -81,8 +81,7 @@ TEST_ON(an_unlocked_lock_is_no_orphan, fixture *f)
 /* "None of these calls is a cancellation point": the cancel waits until the lock has come, and the lock is not lost. */
 TEST_ON(a_cancel_does_not_break_into_a_wait, fixture *f)
 {
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, LONG_LEASE_MS, "x");
     actor *a = actor_locking(f->rt, "x", DIBS_WAIT_FOREVER);
     actor_await_asleep(a);
     actor_cancel_begin(a);

@@ -88,8 +88,7 @@ static actor *begin_short_wait_there(fixture *f, int64_t wait_ms, unsigned *begu
  */
 TEST_ON(a_thread_may_end_in_the_queue_of_its_process, fixture *f)
 {
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, LONG_LEASE_MS, "x");
     actor *impatient = begin_waiting_here(f, 300);
     actor *first = begin_waiting_here(f, FOREVER);
     actor *second = begin_waiting_here(f, FOREVER);
@@ -158,8 +157,7 @@ TEST_ON(a_thread_may_end_in_a_fair_queue, fixture *f)
     actor *actors[FAIR];
     process *agent = agent_start(f->server->url, LONG_LEASE_MS);
 
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, LONG_LEASE_MS, "x");
     for (int i = 0; i < FAIR; i++) {
         calls[i].rt = f->rt;
         actors[i] = actor_start();

@@ -33,8 +33,7 @@ TEST_ON(locks_work_over_tls, fixture *f)
     actor *waiter = actor_start();
 
     assert_int_equal(strncmp(f->server->url, "rediss://", 9), 0);
-    fixture_open(f, SAFE_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, SAFE_LEASE_MS, "x");
     pause_ms(2 * SAFE_LEASE_MS);
     assert_status(DIBS_OK, dibs_check(f->rt, "x"));
     for (int i = 0; i < 20; i++) {
@@ -222,8 +221,7 @@ TEST_ON(a_fork_over_tls_may_come_at_any_moment, fixture *f)
 {
     struct member members[4];
 
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "held"));
+    fixture_open_holding(f, LONG_LEASE_MS, "held");
     crowd_begin(members, 4, (dibs_runtime *[]){f->rt, f->rt});
     for (int i = 0; i < 20; i++) {
         run_child(child_locks, f->rt);

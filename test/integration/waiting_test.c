@@ -33,8 +33,7 @@ TEST_ON(a_timed_wait_among_threads_ends_in_time, fixture *f)
 {
     actor *other = actor_start();
 
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, LONG_LEASE_MS, "x");
     int64_t begin = now_ms();
     assert_status(DIBS_TIMEOUT, actor_lock(other, f->rt, "x", 300));
     assert_true(now_ms() - begin >= 299);
@@ -139,8 +138,7 @@ TEST_ON(every_waiter_is_served, fixture *f)
     enum { AGENTS = 6 };
     process *agents[AGENTS];
 
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, LONG_LEASE_MS, "x");
     for (int i = 0; i < AGENTS; i++) {
         agents[i] = agent_start(f->server->url, LONG_LEASE_MS);
         agent_begin_lock(agents[i], "x", DIBS_WAIT_FOREVER);
@@ -311,8 +309,7 @@ TEST_ON(a_slow_store_is_not_an_unreachable_one, fixture *f)
         script_server_url(net),
         &(dibs_config){.lease_ms = LONG_LEASE_MS, .connect_timeout_ms = LIMIT_MS, .command_timeout_ms = LIMIT_MS}));
 
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fixture_open_holding(f, LONG_LEASE_MS, "x");
     script_server_delay(net, 40);
     assert_status(DIBS_BUSY, dibs_trylock(far, "x"));
     for (int i = 0; i < 5; i++) {

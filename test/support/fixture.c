@@ -62,6 +62,12 @@ void fixture_open(fixture *f, uint32_t lease_ms)
     assert_status(DIBS_OK, open_in_time(&f->rt, &f->config));
 }
 
+void fixture_open_holding(fixture *f, uint32_t lease_ms, const char *name)
+{
+    fixture_open(f, lease_ms);
+    assert_status(DIBS_OK, dibs_lock(f->rt, name));
+}
+
 void fixture_open_patient(fixture *f, uint32_t lease_ms)
 {
     f->config.command_timeout_ms = LIMIT_MS;

@@ -48,6 +48,9 @@ script_server *fixture_between(fixture *f);
 /* Opens f->rt with f->config and this lease (0: the default). */
 void fixture_open(fixture *f, uint32_t lease_ms);
 
+/* As fixture_open; then the calling thread locks the name. */
+void fixture_open_holding(fixture *f, uint32_t lease_ms, const char *name);
+
 /* As fixture_open, but no call fails because the machine stalls. */
 void fixture_open_patient(fixture *f, uint32_t lease_ms);
 
