@@ -60,8 +60,7 @@ TEST_ON_THREE_AND_FIVE(a_single_try_connects_to_the_master_it_needs, masters *m)
     }
     for (int64_t end = now_ms() + REST_MS; now_ms() < end;)
         lock_and_release(m->rt, "a", LIMIT_MS);
-    for (size_t i = 0; i < minority; i++)
-        server_do(m->servers[i], "CONFIG SET maxclients 10000");
+    masters_do(m, minority, "CONFIG SET maxclients 10000");
     for (size_t i = 0; i < minority; i++)
         server_pause(m->servers[m->count - 1 - i]);
     int64_t began = now_ms();
@@ -81,16 +80,14 @@ static void expect_sleep(masters *m, actor *a)
     long times = actor_sleeps(a) - before;
     assert_that(times < SILENT_MS / 30, "it slept %ld times", times);
     actor_await_asleep(a);
-    for (size_t i = 0; i < m->count; i++)
-        server_resume(m->servers[i]);
+    masters_each(m, m->count, server_resume);
 }
 
 TEST_ON_THREE_AND_FIVE(a_thread_sleeps_until_masters_answer, masters *m)
 {
     m->config.command_timeout_ms = m->config.connect_timeout_ms = LIMIT_MS;
     masters_open_connected(m, LONG_LEASE_MS);
-    for (size_t i = 0; i < m->count; i++)
-        server_pause(m->servers[i]);
+    masters_each(m, m->count, server_pause);
     actor *a = actor_locking(m->rt, "a", LIMIT_MS);
     actor_await_asleep(a);
     expect_sleep(m, a);
@@ -107,13 +104,11 @@ TEST_ON_THREE_AND_FIVE(a_thread_sleeps_until_connections_stand, masters *m)
         server_do(m->servers[i], "CLIENT KILL TYPE normal SKIPME yes");
     }
     events_await(&m->events, DIBS_EVENT_STORE_DOWN, NULL);
-    for (size_t i = 0; i < m->count; i++)
-        server_pause(m->servers[i]);
+    masters_each(m, m->count, server_pause);
     actor *a = actor_locking(m->rt, "a", LIMIT_MS);
     actor_await_asleep(a);
     expect_sleep(m, a);
-    for (size_t i = 0; i < m->count; i++)
-        server_do(m->servers[i], "CONFIG SET maxclients 10000");
+    masters_do(m, m->count, "CONFIG SET maxclients 10000");
     actor_gets(a, m->rt, "a");
 }
 

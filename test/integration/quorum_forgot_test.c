@@ -160,10 +160,8 @@ TEST_ON_THREE_AND_FIVE(a_master_that_comes_back_with_older_data_does_not_vote_be
 
 static void restart_all(masters *m)
 {
-    for (size_t i = 0; i < m->count; i++)
-        server_kill(m->servers[i]);
-    for (size_t i = 0; i < m->count; i++)
-        server_restart(m->servers[i]);
+    masters_each(m, m->count, server_kill);
+    masters_each(m, m->count, server_restart);
 }
 
 /* All masters are restarted at once and keep their data: they vote again after the longest lease. */
@@ -172,8 +170,7 @@ TEST_ON_THREE_AND_FIVE(masters_that_were_all_restarted_vote_again, masters *m)
     masters_open_connected(m, LEASE_MS);
     await_ready(m);
     uint64_t fence = fence_of_next(m->rt, "a");
-    for (size_t i = 0; i < m->count; i++)
-        server_do(m->servers[i], "SAVE");
+    masters_do(m, m->count, "SAVE");
     restart_all(m);
     await_ready(m);
     assert_true(fence_of_next(m->rt, "a") > fence);
@@ -187,8 +184,7 @@ TEST_ON_THREE_AND_FIVE(masters_wiped_one_after_the_other_wait_for_the_longest_le
     await_ready(m);
     int64_t granted = now_ms();
     assert_status(DIBS_OK, dibs_lock_with(m->rt, "a", LIMIT_MS, &(dibs_lock_options){.flags = DIBS_FIXED_LEASE}));
-    for (size_t i = 0; i < m->majority; i++)
-        server_do(m->servers[i], "FLUSHALL");
+    masters_do(m, m->majority, "FLUSHALL");
     while (now_ms() < granted + LEASE_MS / 2) {
         dibs_status status = dibs_trylock(other, "a");
         assert_that(status == DIBS_BUSY || status == DIBS_UNAVAILABLE || now_ms() >= granted + LEASE_MS,
@@ -225,8 +221,7 @@ TEST_WITH(a_silent_master_is_given_time_to_say_that_the_quorum_is_not_new, maste
 TEST_ON_THREE_AND_FIVE(a_lease_that_all_masters_forgot_is_announced_again, masters *m)
 {
     masters_open_connected(m, 30 * LEASE_MS);
-    for (size_t i = 0; i < m->count; i++)
-        server_do(m->servers[i], "FLUSHALL");
+    masters_do(m, m->count, "FLUSHALL");
     dibs_runtime *other = test_runtime(masters_open_another(m, LEASE_MS));
     fence_of_next(other, "b");
     fence_of_next(m->rt, "a");
@@ -284,8 +279,7 @@ static void wait_for_the_longest_lease_of_all(masters *m, size_t wiped)
     masters_open_connected(m, LEASE_MS);
     await_ready(m);
     server_pause(m->servers[2]);
-    for (size_t i = 0; i < wiped; i++)
-        server_do(m->servers[i], "FLUSHALL");
+    masters_do(m, wiped, "FLUSHALL");
     assert_status(DIBS_UNAVAILABLE, dibs_trylock(m->rt, "a"));
     await_that(first_waits_for_a_day(m));
     look_often(m);
@@ -541,8 +535,7 @@ TEST_ON_THREE_AND_FIVE(masters_beside_those_with_another_number_are_no_new_quoru
     process *other = start_with_old_number(m, 2 * LEASE_MS);
     int64_t granted = now_ms();
     assert_status(DIBS_OK, dibs_lock_with(m->rt, "a", LIMIT_MS, &(dibs_lock_options){.flags = DIBS_FIXED_LEASE}));
-    for (size_t i = 0; i < m->majority; i++)
-        server_do(m->servers[i], "FLUSHALL");
+    masters_do(m, m->majority, "FLUSHALL");
     process_resume(other);
     assert_status(DIBS_OK, agent_lock_when_they_vote(other));
     int64_t passed = now_ms() - granted;

@@ -9,12 +9,10 @@ TEST_ON_THREE_AND_FIVE(a_lease_is_renewed_by_a_majority, masters *m)
 {
     masters_open_connected(m, SAFE_LEASE_MS);
     masters_lock_at_all(m, "a");
-    for (size_t i = 0; i < m->count - m->majority; i++)
-        server_pause(m->servers[i]);
+    masters_each(m, m->count - m->majority, server_pause);
     pause_ms(2 * SAFE_LEASE_MS);
     assert_status(DIBS_OK, dibs_check(m->rt, "a"));
-    for (size_t i = 0; i < m->count - m->majority; i++)
-        server_resume(m->servers[i]);
+    masters_each(m, m->count - m->majority, server_resume);
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
     masters_await_keys(m, "a", 0);
 }
@@ -24,12 +22,10 @@ TEST_ON_THREE_AND_FIVE(a_lease_is_lost_without_a_majority, masters *m)
 {
     masters_open_connected(m, SAFE_LEASE_MS);
     masters_lock_at_all(m, "a");
-    for (size_t i = 0; i < m->majority; i++)
-        server_pause(m->servers[i]);
+    masters_each(m, m->majority, server_pause);
     events_await(&m->events, DIBS_EVENT_LOST, "a");
     assert_status(DIBS_LOST, dibs_check(m->rt, "a"));
-    for (size_t i = 0; i < m->majority; i++)
-        server_resume(m->servers[i]);
+    masters_each(m, m->majority, server_resume);
     assert_status(DIBS_LOST, dibs_unlock(m->rt, "a"));
     masters_await_keys(m, "a", 0);
 }
@@ -37,8 +33,7 @@ TEST_ON_THREE_AND_FIVE(a_lease_is_lost_without_a_majority, masters *m)
 /* Where the machine is so slow that the holder sets the first key again before the last is deleted, all once more. */
 static bool is_lost_by_deletion(masters *m)
 {
-    for (size_t i = 0; i < m->majority; i++)
-        server_do(m->servers[i], "DEL lock:a");
+    masters_do(m, m->majority, "DEL lock:a");
     return events_count(&m->events, DIBS_EVENT_LOST, "a") > 0;
 }
 
@@ -139,11 +134,9 @@ TEST_ON_THREE_AND_FIVE(a_look_shows_the_majoritys_owner, masters *m)
     assert_true(owner.fence >= hold.fence);
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
     server_do(m->servers[0], "DEL lock:a");
-    for (size_t i = 0; i < m->majority; i++)
-        server_kill(m->servers[i]);
+    masters_each(m, m->majority, server_kill);
     assert_status(DIBS_UNAVAILABLE, dibs_query(m->rt, "a", &owner));
-    for (size_t i = 0; i < m->majority; i++)
-        server_restart(m->servers[i]);
+    masters_each(m, m->majority, server_restart);
 }
 
 /* The masters give it a little longer than its holder counts on. */
@@ -208,8 +201,7 @@ static void force_beside_a_minority(masters *m, const char *acquires, const char
     assert_int_equal(masters_with_value(m, "a", acquires), m->majority - 1);
     server_resume(m->servers[m->count - 1]);
     masters_await_all(m);
-    for (size_t i = 0; i < m->majority - 1; i++)
-        server_do(m->servers[i], "DEL lock:a");
+    masters_do(m, m->majority - 1, "DEL lock:a");
 }
 
 /* The key may be the vote of a thread that is just acquiring the lock. */
@@ -223,8 +215,7 @@ TEST_ON_THREE_AND_FIVE(a_forced_unlock_without_a_token_leaves_a_minority_alone, 
     set_by_hand(m, 1, 1, "dibs:second~0");
     assert_status(DIBS_OK, dibs_force_unlock(m->rt, "a", NULL));
     assert_int_equal(masters_with_key(m, "a"), 2);
-    for (size_t i = 0; i < 2; i++)
-        server_do(m->servers[i], "DEL lock:a");
+    masters_do(m, 2, "DEL lock:a");
 }
 
 /* A client without dibs may have a token that a query would escape. */
@@ -312,8 +303,7 @@ TEST_ON_THREE_AND_FIVE(a_forked_child_holds_nothing_and_can_lock, masters *m)
     masters_open_connected(m, LONG_LEASE_MS);
     masters_lock_at_all(m, "a");
     run_child(child_holds_nothing_and_locks, m->rt);
-    for (size_t i = 0; i < m->count; i++)
-        server_do(m->servers[i], "DEL lock:b"); /* a majority has the release of the child, but not all masters */
+    masters_do(m, m->count, "DEL lock:b"); /* a majority has the release of the child, but not all masters */
     assert_status(DIBS_OK, dibs_check(m->rt, "a"));
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
     masters_await_keys(m, "a", 0);

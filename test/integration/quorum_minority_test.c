@@ -47,8 +47,7 @@ TEST_ON_THREE_AND_FIVE(masters_that_refuse_to_confirm_are_told_at_the_open, mast
     m->config.min_replicas = 1;
     for (size_t i = 0; i < m->count; i++)
         m->urls[i] = server_account(m->servers[i], "u", "~* &* +@all");
-    for (size_t i = 0; i < minority(m); i++)
-        server_do(m->servers[i], "ACL SETUSER u -wait");
+    masters_do(m, minority(m), "ACL SETUSER u -wait");
     assert_status(DIBS_OK, dibs_open(&rt, &m->config));
     dibs_close(rt);
     for (size_t i = minority(m); i < m->count; i++)
@@ -65,13 +64,11 @@ static void expect_nothing_left(masters *m)
 
 TEST_ON_THREE_AND_FIVE(a_master_down_from_the_start_is_no_obstacle, masters *m)
 {
-    for (size_t i = 0; i < minority(m); i++)
-        server_kill(m->servers[i]);
+    masters_each(m, minority(m), server_kill);
     masters_open(m, LONG_LEASE_MS);
     for (int i = 0; i < PAIRS; i++)
         lock_and_release(m->rt, "a", LIMIT_MS);
-    for (size_t i = 0; i < minority(m); i++)
-        server_restart(m->servers[i]);
+    masters_each(m, minority(m), server_restart);
     lock_and_release(m->rt, "a", LIMIT_MS);
     expect_nothing_left(m);
 }
@@ -80,14 +77,12 @@ TEST_ON_THREE_AND_FIVE(a_master_that_goes_down_is_no_obstacle, masters *m)
 {
     masters_open_connected(m, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
-    for (size_t i = 0; i < minority(m); i++)
-        server_kill(m->servers[i]);
+    masters_each(m, minority(m), server_kill);
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
     for (int i = 0; i < PAIRS; i++)
         lock_and_release(m->rt, "a", LIMIT_MS);
     assert_int_equal(events_count(&m->events, DIBS_EVENT_STORE_DOWN, NULL), 0);
-    for (size_t i = 0; i < minority(m); i++)
-        server_restart(m->servers[i]);
+    masters_each(m, minority(m), server_restart);
     lock_and_release(m->rt, "a", LIMIT_MS);
     expect_nothing_left(m);
 }
@@ -102,8 +97,7 @@ TEST_ON_THREE_AND_FIVE(a_master_that_fails_before_the_others_answer_is_no_obstac
     for (size_t i = 0; i < minority(m); i++)
         server_pause(m->servers[m->count - 1 - i]);
     assert_status(DIBS_OK, actor_lock(a, m->rt, "a", DIBS_WAIT_FOREVER));
-    for (size_t i = 0; i < minority(m); i++)
-        server_kill(m->servers[i]);
+    masters_each(m, minority(m), server_kill);
     actor_begin_unlock(a, m->rt, "a");
     actor_await_asleep(a);
     assert_true(actor_busy(a));
@@ -112,8 +106,7 @@ TEST_ON_THREE_AND_FIVE(a_master_that_fails_before_the_others_answer_is_no_obstac
     assert_status(DIBS_OK, actor_result(a));
     masters_await_keys(m, "a", 0);
     actor_end(a);
-    for (size_t i = 0; i < minority(m); i++)
-        server_restart(m->servers[i]);
+    masters_each(m, minority(m), server_restart);
 }
 
 /* What is sent to it breaks, and can't be sent again before the command timeout: the others decide before that. */
@@ -130,8 +123,7 @@ TEST_ON_THREE_AND_FIVE(a_silent_master_whose_connection_broke_is_no_obstacle, ma
         lock_and_release(m->rt, "a", 0);
     }
     assert_true(now_ms() - began < LIMIT_MS / 8);
-    for (size_t i = 0; i < minority(m); i++)
-        server_resume(m->servers[i]);
+    masters_each(m, minority(m), server_resume);
     lock_and_release(m->rt, "a", LIMIT_MS);
     expect_nothing_left(m);
 }
@@ -151,8 +143,7 @@ TEST_ON_THREE_AND_FIVE(a_silent_master_is_no_obstacle, masters *m)
             lock_and_release(m->rt, "a", LIMIT_MS);
         pause_ms(20);
     }
-    for (size_t i = 0; i < minority(m); i++)
-        server_resume(m->servers[i]);
+    masters_each(m, minority(m), server_resume);
     expect_nothing_left(m);
     for (size_t i = 0; i < minority(m); i++) {
         long long more = masters_asks(m, i) - asked[i];
@@ -173,8 +164,7 @@ TEST_ON_THREE_AND_FIVE(a_master_that_loses_its_connections_releases_later, maste
     pause_ms(100); /* so that the library knows that they are broken: otherwise it would send the release */
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
     assert_int_equal(masters_with_key(m, "a"), minority(m));
-    for (size_t i = 0; i < minority(m); i++)
-        server_do(m->servers[i], "CONFIG SET maxclients 10000");
+    masters_do(m, minority(m), "CONFIG SET maxclients 10000");
     masters_await_keys(m, "a", 0);
 }
 
@@ -190,8 +180,7 @@ TEST_ON_THREE_AND_FIVE(a_slow_master_is_not_waited_for, masters *m)
     masters_open_connected(m, LONG_LEASE_MS);
     for (int round = 0; round < 5; round++) {
         masters_await_all(m);
-        for (size_t i = 0; i < minority(m); i++)
-            server_do(m->servers[i], "CLIENT PAUSE 60");
+        masters_do(m, minority(m), "CLIENT PAUSE 60");
         assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
         if (round % 2 == 0)
             await_that(all_have_it(m));
@@ -204,13 +193,11 @@ TEST_ON_THREE_AND_FIVE(a_slow_master_is_not_waited_for, masters *m)
 TEST_ON_THREE_AND_FIVE(a_foreign_key_at_a_minority_is_no_obstacle, masters *m)
 {
     masters_open_connected(m, LONG_LEASE_MS);
-    for (size_t i = 0; i < minority(m); i++)
-        server_do(m->servers[i], "SET lock:a foreign PX 600000");
+    masters_do(m, minority(m), "SET lock:a foreign PX 600000");
     for (int i = 0; i < PAIRS; i++)
         lock_and_release(m->rt, "a", LIMIT_MS);
     assert_int_equal(masters_with_value(m, "a", "foreign"), minority(m));
-    for (size_t i = 0; i < minority(m); i++)
-        server_do(m->servers[i], "DEL lock:a");
+    masters_do(m, minority(m), "DEL lock:a");
     expect_nothing_left(m);
 }
 
@@ -218,14 +205,12 @@ TEST_ON_THREE_AND_FIVE(a_foreign_key_at_a_minority_is_no_obstacle, masters *m)
 TEST_ON_THREE_AND_FIVE(a_foreign_key_at_a_majority_makes_the_lock_busy, masters *m)
 {
     masters_open_connected(m, LONG_LEASE_MS);
-    for (size_t i = 0; i < m->majority; i++)
-        server_do(m->servers[i], "SET lock:a foreign PX 600000");
+    masters_do(m, m->majority, "SET lock:a foreign PX 600000");
     assert_status(DIBS_BUSY, dibs_trylock(m->rt, "a"));
     masters_await_keys(m, "a", m->majority);
     assert_status(DIBS_TIMEOUT, dibs_timedlock(m->rt, "a", 100));
     masters_await_keys(m, "a", m->majority);
-    for (size_t i = 0; i < m->majority; i++)
-        server_do(m->servers[i], "DEL lock:a");
+    masters_do(m, m->majority, "DEL lock:a");
     expect_nothing_left(m);
     lock_and_release(m->rt, "a", LIMIT_MS);
 }
@@ -244,15 +229,13 @@ TEST_ON_THREE_AND_FIVE(without_a_majority_no_lock_is_granted, masters *m)
 {
     m->config.outage_ms = 1000;
     masters_open_connected(m, SAFE_LEASE_MS);
-    for (size_t i = 0; i < m->majority; i++)
-        server_kill(m->servers[i]);
+    masters_each(m, m->majority, server_kill);
     assert_status(DIBS_UNAVAILABLE, dibs_trylock(m->rt, "a"));
     assert_non_null(strstr(dibs_last_error(), "masters answered, which is no majority"));
     assert_status(DIBS_UNAVAILABLE, dibs_lock(m->rt, "a"));
     masters_await_keys(m, "a", 0);
     events_await(&m->events, DIBS_EVENT_STORE_DOWN, NULL);
-    for (size_t i = 0; i < m->majority; i++)
-        server_restart(m->servers[i]);
+    masters_each(m, m->majority, server_restart);
     events_await(&m->events, DIBS_EVENT_STORE_UP, NULL);
     await_that(is_had(m->rt));
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
@@ -282,12 +265,10 @@ TEST_ON_THREE_AND_FIVE(a_query_does_not_prolong_an_outage, masters *m)
 TEST_ON_THREE_AND_FIVE(a_master_that_returns_is_topped_up, masters *m)
 {
     masters_open_connected(m, SAFE_LEASE_MS);
-    for (size_t i = 0; i < minority(m); i++)
-        server_pause(m->servers[i]);
+    masters_each(m, minority(m), server_pause);
     assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
     masters_await_keys(m, "a", m->majority);
-    for (size_t i = 0; i < minority(m); i++)
-        server_resume(m->servers[i]);
+    masters_each(m, minority(m), server_resume);
     masters_await_keys(m, "a", m->count);
     for (size_t i = 0; i < minority(m); i++)
         server_kill(m->servers[m->count - 1 - i]);
@@ -301,16 +282,13 @@ TEST_ON_THREE_AND_FIVE(a_master_is_topped_up_though_no_connection_can_be_ended, 
 {
     enum { TIMEOUT_MS = 600 }; /* a machine that is slow for a moment answers in time */
 
-    for (size_t i = 0; i < m->count; i++)
-        server_do(m->servers[i], "ACL SETUSER default -client|kill");
+    masters_do(m, m->count, "ACL SETUSER default -client|kill");
     m->config.command_timeout_ms = TIMEOUT_MS;
     masters_open_connected(m, SAFE_LEASE_MS);
-    for (size_t i = 0; i < minority(m); i++)
-        server_pause(m->servers[i]);
+    masters_each(m, minority(m), server_pause);
     assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
     pause_ms(TIMEOUT_MS + 100); /* the ask is given up */
-    for (size_t i = 0; i < minority(m); i++)
-        server_resume(m->servers[i]);
+    masters_each(m, minority(m), server_resume);
     masters_await_keys(m, "a", m->count);
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
     lock_and_release(m->rt, "a", LIMIT_MS);
@@ -328,8 +306,7 @@ TEST_ON_THREE_AND_FIVE(a_wiped_master_is_topped_up, masters *m)
         server_restart(m->servers[i]);
     }
     masters_await_keys(m, "a", m->count);
-    for (size_t i = 0; i < minority(m); i++)
-        server_do(m->servers[i], "FLUSHALL");
+    masters_do(m, minority(m), "FLUSHALL");
     masters_await_keys(m, "a", m->count);
     assert_status(DIBS_OK, dibs_check(m->rt, "a"));
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));

@@ -131,8 +131,7 @@ TEST_ON_THREE_AND_FIVE(new_processes_believe_a_minority, masters *m)
     await_votes(m, 0, m->count);
     uint64_t fence = fence_of_next(m->rt, "a");
     close_runtime(&m->rt);
-    for (size_t i = 0; i < m->majority; i++)
-        server_do(m->servers[i], "FLUSHALL");
+    masters_do(m, m->majority, "FLUSHALL");
     dibs_runtime *other = test_runtime(masters_open_another(m, LEASE_MS));
     await_or_say(is_refused(other), "%s", dibs_last_error());
     int64_t began = now_ms();

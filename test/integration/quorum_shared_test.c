@@ -174,8 +174,7 @@ TEST_ON_THREE_AND_FIVE(shared_leases_are_renewed_though_a_minority_is_down, mast
     dibs_runtime *other = test_runtime(masters_open_another(m, SAFE_LEASE_MS));
     struct crowd crowd = crowd_share(m, other);
     await_sharers(m, READERS, m->count); /* a slow master has them after the next renewal */
-    for (size_t i = 0; i < m->count - m->majority; i++)
-        server_pause(m->servers[i]);
+    masters_each(m, m->count - m->majority, server_pause);
     uint64_t renewed = stats_of(other).renewed;
     await_renewed(other, renewed + 8);
     for (int i = 0; i < READERS; i++)
@@ -183,8 +182,7 @@ TEST_ON_THREE_AND_FIVE(shared_leases_are_renewed_though_a_minority_is_down, mast
     actor *late = actor_start();
     assert_status(DIBS_OK, actor_lock_with(late, other, "a", LIMIT_MS, &shared));
     assert_status(DIBS_OK, actor_unlock(late, other, "a"));
-    for (size_t i = 0; i < m->count - m->majority; i++)
-        server_resume(m->servers[i]);
+    masters_each(m, m->count - m->majority, server_resume);
     crowd_leave(&crowd);
     assert_status(DIBS_OK, dibs_timedlock(m->rt, "a", LIMIT_MS));
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
@@ -206,8 +204,7 @@ static void delete_until_lost(masters *m, const struct crowd *crowd)
     int64_t end = now_ms() + LIMIT_MS;
 
     while (count_lost(crowd) < READERS) {
-        for (size_t i = 0; i < m->count; i++)
-            server_do(m->servers[i], "DEL lock:a");
+        masters_do(m, m->count, "DEL lock:a");
         int64_t next = now_ms() + SOON_MS;
         while (count_lost(crowd) < READERS && now_ms() < next)
             assert_true(now_ms() < end);

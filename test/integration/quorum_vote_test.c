@@ -213,11 +213,9 @@ TEST_ON_THREE_AND_FIVE(a_majority_that_comes_back_without_data_votes_at_once, ma
     m->config.command_timeout_ms = LIMIT_MS; /* a look may take so long, and leave less time for what follows */
     m->config.outage_ms = 3 * WAIT_MS; /* the longest lease lasts as long as WAIT_MS; the rest is for a busy machine */
     masters_open_connected(m, LEASE_MS);
-    for (size_t i = 0; i < m->majority; i++)
-        server_kill(m->servers[i]);
+    masters_each(m, m->majority, server_kill);
     look_and_fail(m);
-    for (size_t i = 0; i < m->majority; i++)
-        server_restart(m->servers[i]);
+    masters_each(m, m->majority, server_restart);
     lock_and_release(m->rt, "a", LIMIT_MS);
 }
 

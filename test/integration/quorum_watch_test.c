@@ -75,8 +75,7 @@ static bool is_flush_told(masters *m)
     for (size_t i = 0; i < m->count; i++)
         await_tracked(m->servers[i], m->rt, 1);
     int64_t since = now_ms();
-    for (size_t i = 0; i < m->majority; i++)
-        server_do(m->servers[i], "FLUSHALL");
+    masters_do(m, m->majority, "FLUSHALL");
     while (dibs_check(m->rt, "a") == DIBS_OK)
         pause_ms(1);
     int64_t took = now_ms() - since;
@@ -295,8 +294,7 @@ static bool lock_where_clocks_are_ahead(masters *m)
         server_pause(m->servers[i]);
     }
     assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
-    for (size_t i = 0; i < minority; i++)
-        server_resume(m->servers[i]);
+    masters_each(m, minority, server_resume);
     return within(1000, masters_with_key(m, "a") == m->count);
 }
 
@@ -312,8 +310,7 @@ TEST_ON_THREE_AND_FIVE(a_key_is_set_again_where_the_clock_is_ahead, masters *m)
         assert_in_range(tries, 1, 9);
         assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
     }
-    for (size_t i = 0; i < m->count - m->majority; i++)
-        server_do(m->servers[i], "DEL lock:a");
+    masters_do(m, m->count - m->majority, "DEL lock:a");
     masters_await_keys(m, "a", m->count);
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
 }

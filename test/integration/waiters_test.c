@@ -118,8 +118,7 @@ TEST_WITH(of_a_quorum_the_longest_queue_is_listed, masters_setup_3, masters_tear
         await_that(waiters_of(m->rt, "x", out, ROOM) == 2);
         assert_int_equal(release(m->servers[i], "dibs:b"), -1);
     }
-    for (size_t i = 0; i < m->count; i++)
-        server_do(m->servers[i], "DEL " KEYS);
+    masters_do(m, m->count, "DEL " KEYS);
 }
 
 /* Its fence stays: the next one has to be larger. */

@@ -199,6 +199,18 @@ void masters_await_keys(masters *m, const char *name, size_t count)
                  count);
 }
 
+void masters_each(masters *m, size_t count, void (*function)(server *s))
+{
+    for (size_t i = 0; i < count; i++)
+        function(m->servers[i]);
+}
+
+void masters_do(masters *m, size_t count, const char *command)
+{
+    for (size_t i = 0; i < count; i++)
+        server_do(m->servers[i], command);
+}
+
 long long masters_asks(masters *m, size_t i)
 {
     return server_asks(m->servers[i]);

@@ -69,6 +69,10 @@ void masters_await_keys(masters *m, const char *name, size_t count);
 /* Whether that master, a server, knows if it may vote, as dibs:vote says. */
 bool master_knows(server *master);
 
+/* Each of the first so many: a function of server.h, such as server_kill; or a command, as of server_do. */
+void masters_each(masters *m, size_t count, void (*function)(server *s));
+void masters_do(masters *m, size_t count, const char *command);
+
 /* How many scripts clients have run at that master so far. */
 long long masters_asks(masters *m, size_t i);
 
