@@ -28,8 +28,7 @@ TEST_WITH(a_process_may_end_in_each_way, fixture_setup, fixture_teardown, fixtur
         /* As soon as the server has noticed, nobody listens any more: the waiter is passed over. */
         if (queue_find(f->server, "held", 0, &entry))
             queue_await_no_listener(f->server, entry.channel);
-        assert_status(DIBS_OK, dibs_unlock(f->rt, "held"));
-        assert_false(server_has(f->server, "lock:held"));
+        unlock_for_good(f, "held");
         queue_assert_gone(f->server, "held");
     }
     assert_status(DIBS_OK, dibs_timedlock(f->rt, "kept", LIMIT_MS));

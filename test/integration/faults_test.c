@@ -221,8 +221,7 @@ TEST_ON(an_acquire_on_a_full_server_fails_at_once, fixture *f)
     /* A held lock is renewed, and can be released. */
     pause_ms(2 * SAFE_LEASE_MS);
     assert_status(DIBS_OK, dibs_check(f->rt, "held"));
-    assert_status(DIBS_OK, dibs_unlock(f->rt, "held"));
-    assert_false(server_has(f->server, "lock:held"));
+    unlock_for_good(f, "held");
     server_do(f->server, "CONFIG SET maxmemory 0");
     expect_works(f, f->rt, "x");
 }
@@ -240,8 +239,7 @@ TEST_ON(a_waiter_behind_a_sharer_leaves_the_queue_of_a_full_server, fixture *f)
     server_do(f->server, "CONFIG SET maxmemory 1");
     assert_status(DIBS_TIMEOUT, actor_result(a));
     assert_true(server_wait_gone(f->server, "dibs:queue:{lock:x}", LIMIT_MS));
-    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    assert_false(server_has(f->server, "lock:x"));
+    unlock_for_good(f, "x");
     server_do(f->server, "CONFIG SET maxmemory 0");
 }
 

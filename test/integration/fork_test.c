@@ -136,8 +136,7 @@ static void with_child(fixture *f, child_function *function)
     expect_parent_is_well(f, token);
     assert_int_equal(hold_of(f->rt, "x").count, 2);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    assert_false(server_has(f->server, "lock:x"));
+    unlock_for_good(f, "x");
 }
 
 TEST(a_child_holds_nothing_and_works_at_once)
@@ -378,8 +377,7 @@ TEST_ON(a_child_does_not_listen_for_its_parent, fixture *f)
     assert_string_equal(process_ask(team, "fork"), "DIBS_OK ");
     process_kill(team);
     queue_await_no_listener(f->server, entry.channel);
-    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    assert_false(server_has(f->server, "lock:x"));
+    unlock_for_good(f, "x");
     process_free(team);
 }
 

@@ -484,8 +484,7 @@ TEST_ON(exec_drops_the_descriptors_and_the_waiters_place, fixture *f)
     queue_await_listening(f->server, entry.channel);
     assert_string_equal(process_ask(team, "exec %s", program_path("descriptors")), usual);
     queue_await_no_listener(f->server, entry.channel);
-    assert_status(DIBS_OK, dibs_unlock(f->rt, "y"));
-    assert_false(server_has(f->server, "lock:y"));
+    unlock_for_good(f, "y");
     assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS)); /* its lease ends */
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     assert_int_equal(process_wait(team, LIMIT_MS), 0);

@@ -44,8 +44,7 @@ static void expect_never_kept(fixture *f, const dibs_lock_options *options)
 
     for (int i = 0; i < 2 * IN_A_ROW; i++) {
         assert_status(DIBS_OK, dibs_lock_with(f->rt, "x", DIBS_WAIT_FOREVER, options));
-        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-        assert_false(server_has(f->server, "lock:x"));
+        unlock_for_good(f, "x");
     }
     assert_int_equal(stats_of(f->rt).retaken, retaken);
 }
@@ -66,8 +65,7 @@ TEST_ON(an_extended_lease_is_never_kept, fixture *f)
     keep(f->rt, "x");
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     assert_status(DIBS_OK, dibs_extend(f->rt, "x", 50000));
-    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    assert_false(server_has(f->server, "lock:x"));
+    unlock_for_good(f, "x");
     assert_int_equal(stats_of(f->rt).kept, 0);
 }
 

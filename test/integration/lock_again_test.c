@@ -48,8 +48,7 @@ static void relock_without_a_script(fixture *f, const dibs_lock_options *options
         assert_true(fence > last);
         assert_true(!again || fence / FENCES_A_GRANT == last / FENCES_A_GRANT);
         assert_in_range(server_integer(f->server, "PTTL lock:x"), LONG_LEASE_MS / 2, LONG_LEASE_MS);
-        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-        assert_false(server_has(f->server, "lock:x"));
+        unlock_for_good(f, "x");
     }
 }
 

@@ -180,8 +180,7 @@ TEST_ON(flushed_scripts_are_loaded_again, fixture *f)
         server_do(f->server, "SCRIPT FLUSH");
         assert_status(DIBS_OK, dibs_trylock(f->rt, "x"));
         server_do(f->server, "SCRIPT FLUSH");
-        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-        assert_false(server_has(f->server, "lock:x"));
+        unlock_for_good(f, "x");
     }
     /* Renewals reach the server again, too. */
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
@@ -263,8 +262,7 @@ TEST_ON(killed_connections_are_made_again, fixture *f)
         server_do(f->server, "CLIENT KILL TYPE pubsub");
         assert_status(DIBS_OK, dibs_trylock(f->rt, "x"));
         server_do(f->server, "CLIENT KILL TYPE normal SKIPME yes");
-        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-        assert_false(server_has(f->server, "lock:x"));
+        unlock_for_good(f, "x");
     }
     assert_true(stats_of(f->rt).reconnects > 0);
 }

@@ -52,8 +52,7 @@ TEST_ON(nesting_costs_no_command, fixture *f)
     assert_int_equal(stats_of(f->rt).acquired, 1);
     assert_int_equal(stats_of(f->rt).holds, 1);
     assert_true(server_has(f->server, "lock:deep"));
-    assert_status(DIBS_OK, dibs_unlock(f->rt, "deep"));
-    assert_false(server_has(f->server, "lock:deep"));
+    unlock_for_good(f, "deep");
 }
 
 TEST_ON(a_refused_nesting_costs_no_command, fixture *f)
@@ -77,8 +76,7 @@ TEST_ON(a_refused_nesting_costs_no_command, fixture *f)
     assert_true(server_string(f->server, token, sizeof token, "GET lock:x"));
     assert_string_equal(token, first);
     assert_true(server_integer(f->server, "PTTL lock:x") > LONG_LEASE_MS / 2);
-    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    assert_false(server_has(f->server, "lock:x"));
+    unlock_for_good(f, "x");
 }
 
 TEST_ON(the_last_unlock_releases, fixture *f)

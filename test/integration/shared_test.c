@@ -424,8 +424,7 @@ TEST_ON(many_dead_sharers_do_not_keep_the_lock, fixture *f)
     actor *other = actor_start();
 
     share_beside_dead(f, other, DEAD);
-    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    assert_false(server_has(f->server, "lock:x"));
+    unlock_for_good(f, "x");
     lock_and_release(f->rt, "x", 0);
 }
 

@@ -133,6 +133,12 @@ dibs_status open_status(const char *url, const dibs_config *config, dibs_runtime
     return dibs_open(rt, &all);
 }
 
+void unlock_for_good(fixture *f, const char *name)
+{
+    assert_status(DIBS_OK, dibs_unlock(f->rt, name));
+    assert_false(server_has(f->server, formatted("lock:%s", name)));
+}
+
 void expect_works(fixture *f, dibs_runtime *rt, const char *name)
 {
     assert_status(DIBS_OK, dibs_timedlock(rt, name, LIMIT_MS));

@@ -87,6 +87,9 @@ dibs_status open_status(const char *url, const dibs_config *config, dibs_runtime
  */
 void expect_works(fixture *f, dibs_runtime *rt, const char *name);
 
+/* Unlocks the name, whose key is gone from the store then. */
+void unlock_for_good(fixture *f, const char *name);
+
 /* Acquires the name within that time, which must succeed, and releases it. */
 void lock_and_release(dibs_runtime *rt, const char *name, int64_t wait_ms);
 
