@@ -12,7 +12,7 @@
 static inline void open_keeping(fixture *f, uint32_t keep_ms)
 {
     f->config.keep_ms = keep_ms;
-    open_tracking(f, 0);
+    fixture_open_patient(f, 0);
 }
 
 static inline bool retakes(dibs_runtime *rt, const char *name, uint64_t retaken)

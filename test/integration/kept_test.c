@@ -27,7 +27,7 @@ TEST_ON(a_name_that_is_locked_four_times_in_a_row_is_kept, fixture *f)
 
 TEST_ON(no_lease_is_kept_unless_configured, fixture *f)
 {
-    open_tracking(f, 0);
+    fixture_open_patient(f, 0);
     assert_status(DIBS_OK, dibs_lock(f->rt, "held"));
     await_tracked(f->server, f->rt, 1);
     for (int i = 0; i < 3 * IN_A_ROW; i++) {

@@ -562,7 +562,7 @@ TEST_ON(a_deleted_key_is_told_to_all_sharers, fixture *f)
 {
     actor *a = actor_start();
 
-    open_tracking(f, 0);
+    fixture_open_patient(f, 0);
     dibs_runtime *second = test_runtime(open_runtime(f->server, 0));
     assert_status(DIBS_OK, share(f->rt, "x", 0, 0));
     assert_status(DIBS_OK, actor_lock_with(a, second, "x", 0, &shared));
@@ -583,7 +583,7 @@ TEST_ON(a_forced_unlock_of_one_sharer_is_told_to_it_alone, fixture *f)
 {
     actor *a = actor_start();
 
-    open_tracking(f, 0);
+    fixture_open_patient(f, 0);
     dibs_runtime *second = test_runtime(open_runtime(f->server, 0));
     assert_status(DIBS_OK, share(f->rt, "x", 0, 0));
     dibs_owner first = owner_of(f->rt, "x");
@@ -606,7 +606,7 @@ TEST_ON(a_sharer_that_let_others_in_is_still_told_of_losses, fixture *f)
 {
     actor *writer = actor_start(), *reader = actor_start();
 
-    open_tracking(f, 0);
+    fixture_open_patient(f, 0);
     dibs_runtime *second = test_runtime(open_runtime(f->server, 0));
     assert_status(DIBS_OK, share(f->rt, "x", 0, 0));
     await_tracked(f->server, f->rt, 1);
@@ -634,7 +634,7 @@ TEST_ON(sharers_do_not_renew_because_of_renewals, fixture *f)
 {
     actor *a = actor_start();
 
-    open_tracking(f, 3 * SAFE_LEASE_MS);
+    fixture_open_patient(f, 3 * SAFE_LEASE_MS);
     dibs_runtime *second = test_runtime(open_runtime(f->server, 3 * SAFE_LEASE_MS));
     assert_status(DIBS_OK, share(f->rt, "x", 0, 0));
     assert_status(DIBS_OK, actor_lock_with(a, second, "x", 0, &shared));

@@ -32,7 +32,7 @@ static void all_at_once(void **state, const char *command)
 {
     fixture *f = *state;
 
-    open_tracking(f, LONG_LEASE_MS);
+    fixture_open_patient(f, LONG_LEASE_MS);
     lock_many(f->rt);
     await_tracked(f->server, f->rt, MANY);
     dibs_stats before = stats_of(f->rt);
@@ -108,7 +108,7 @@ TEST_ON(a_flood_of_messages_delays_no_renewal, fixture *f)
 
     f->config.on_event = see;
     f->config.on_event_arg = &seen;
-    open_tracking(f, LONG_LEASE_MS);
+    fixture_open_patient(f, LONG_LEASE_MS);
     seen.rt = f->rt;
     assert_status(DIBS_OK, dibs_lock_with(f->rt, "short", 0, &brief));
     for (int round = 1; round <= ROUNDS; round++) {
@@ -139,7 +139,7 @@ TEST_ON(a_flood_of_messages_delays_no_renewal, fixture *f)
 TEST_ON(a_tracking_table_that_is_too_small_costs_no_lock, fixture *f)
 {
     server_do(f->server, "CONFIG SET tracking-table-max-keys 1000");
-    open_tracking(f, LONG_LEASE_MS);
+    fixture_open_patient(f, LONG_LEASE_MS);
     lock_many(f->rt);
     await_invalidations(f->rt, MANY);
     dibs_stats before = stats_of(f->rt);
@@ -156,7 +156,7 @@ TEST_ON(a_foreign_key_that_keeps_changing_causes_little_load, fixture *f)
 {
     enum { STREAM_MS = 1500, REST_LEAST_MS = 50, FIRST = 8 };
 
-    open_tracking(f, LONG_LEASE_MS);
+    fixture_open_patient(f, LONG_LEASE_MS);
     server_do(f->server, "SET lock:x by-hand PX 600000");
     actor *thread = actor_locking(f->rt, "x", DIBS_WAIT_FOREVER);
     await_tracked(f->server, f->rt, 1);

@@ -30,7 +30,7 @@ static actor *begin_waiting(fixture *f)
 /* The same with a new runtime, for a key that is set by hand. */
 static actor *begin_waiting_for_foreign(fixture *f)
 {
-    open_tracking(f, 0);
+    fixture_open_patient(f, 0);
     take_by_hand(f, "by-hand");
     return begin_waiting(f);
 }
@@ -86,7 +86,7 @@ TEST_ON(a_waiter_is_told_of_a_foreign_keys_expiry, fixture *f)
 {
     enum { LIFE_MS = 1500 };
 
-    open_tracking(f, 0);
+    fixture_open_patient(f, 0);
     int64_t set = now_ms(); /* or later */
     server_do(f->server, "SET lock:x by-hand PX %d", LIFE_MS);
     actor *thread = begin_waiting(f);
@@ -98,7 +98,7 @@ TEST_ON(a_waiter_is_told_of_a_foreign_keys_expiry, fixture *f)
 /* The key loses its expiry, gets a long one, and then a short one: each change is told. */
 TEST_ON(a_waiter_is_told_when_a_foreign_keys_expiry_changes, fixture *f)
 {
-    open_tracking(f, 0);
+    fixture_open_patient(f, 0);
     server_do(f->server, "SET lock:x by-hand PX 5000");
     actor *thread = begin_waiting(f);
     server_do(f->server, "PERSIST lock:x");
@@ -153,7 +153,7 @@ TEST_ON(a_wait_for_a_foreign_key_ends_in_time, fixture *f)
 {
     enum { WAIT_MS = 700 };
 
-    open_tracking(f, 0);
+    fixture_open_patient(f, 0);
     take_by_hand(f, "by-hand");
     for (int i = 0; i < 3; i++) {
         int64_t since = now_ms();
@@ -231,7 +231,7 @@ TEST_ON(several_threads_wait_for_a_foreign_key, fixture *f)
 {
     int place;
 
-    open_tracking(f, 0);
+    fixture_open_patient(f, 0);
     take_by_hand(f, "by-hand");
     struct waiters all = begin_many(f, lock_plainly);
     int64_t since = now_ms();
@@ -249,7 +249,7 @@ TEST_ON(fair_waiters_for_a_foreign_key_keep_their_places, fixture *f)
     enum { WAITER_LEASE_MS = 12000, ROUNDS = 2 };
     int place;
 
-    open_tracking(f, WAITER_LEASE_MS);
+    fixture_open_patient(f, WAITER_LEASE_MS);
     for (int round = 0; round < ROUNDS; round++) {
         take_by_hand(f, "by-hand");
         struct waiters all = begin_many(f, lock_fairly);
@@ -271,7 +271,7 @@ TEST_ON(several_processes_wait_for_a_foreign_key, fixture *f)
     process *agents[AGENTS];
     bool served[AGENTS] = {false};
 
-    open_tracking(f, 0);
+    fixture_open_patient(f, 0);
     take_by_hand(f, "by-hand");
     for (int i = 0; i < AGENTS; i++) {
         agents[i] = agent_start(f->server->url, LONG_LEASE_MS);
@@ -348,7 +348,7 @@ TEST_ON(a_waiter_is_told_when_dibs_takes_a_foreign_lock_over, fixture *f)
 {
     char token[256];
 
-    open_tracking(f, 0);
+    fixture_open_patient(f, 0);
     dibs_runtime *second = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     assert_status(DIBS_OK, dibs_lock(second, "y"));
     assert_true(server_string(f->server, token, sizeof token, "GET lock:y"));
@@ -379,7 +379,7 @@ static struct late begin_late(fixture *f)
 
     f->urls[0] = script_server_url(late.net);
     script_server_add(late.net, (script_rule){.match = "\r\nGET\r\n", .nth = 1, .action = SCRIPT_STALL_REQUEST});
-    open_tracking(f, 0);
+    fixture_open_patient(f, 0);
     take_by_hand(f, "by-hand");
     actor_begin_lock(late.thread, f->rt, "x", DIBS_WAIT_FOREVER);
     script_server_await_fired(late.net, 0);
@@ -417,7 +417,7 @@ TEST_ON(a_read_after_a_foreign_change_tells_of_it, fixture *f)
 /* The lock is released together with the end of a connection, and again when there is a new connection. */
 static void expect_told_in_spite_of(fixture *f, void (*end)(server *s))
 {
-    open_tracking(f, 0);
+    fixture_open_patient(f, 0);
     for (int i = 0; i < 3; i++) {
         take_by_hand(f, "by-hand");
         actor *thread = begin_waiting(f);
@@ -494,7 +494,7 @@ TEST(a_foreign_release_is_noticed_for_any_name)
 TEST_ON(a_foreign_release_is_noticed_in_another_database, fixture *f)
 {
     f->urls[0] = formatted("%s?db=3", f->server->url);
-    open_tracking(f, 0);
+    fixture_open_patient(f, 0);
     server_do(f->server, "SELECT 3");
     take_by_hand(f, "by-hand");
     actor *thread = begin_waiting(f);

@@ -15,8 +15,7 @@ static void clear(fixture *f)
 
 static void expect_loss_by(fixture *f, const char *command)
 {
-    open_tracking(f, 0);
-    lock_tracked(f, "x");
+    open_with_tracked(f, 0, "x");
     int64_t since = now_ms();
     server_do(f->server, command);
     expect_told_of_loss(f, "x", since);
@@ -51,8 +50,7 @@ ENDED_BY(a_script, "EVAL return(redis.call('DEL','lock:x')) 0")
 TEST_ON(a_loss_to_sharers_is_noticed_by_who_holds_alone, fixture *f)
 {
     f->config.label = "a~0:b";
-    open_tracking(f, 0);
-    lock_tracked(f, "beside"); /* so that the server tells of changes */
+    open_with_tracked(f, 0, "beside"); /* so that the server tells of changes */
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     server_do(f->server, "SET lock:x dibs:shared PX 600000"); /* before the lease is watched */
     int64_t since = now_ms();
@@ -62,8 +60,7 @@ TEST_ON(a_loss_to_sharers_is_noticed_by_who_holds_alone, fixture *f)
 
 TEST_ON(a_loss_in_a_transaction_is_noticed, fixture *f)
 {
-    open_tracking(f, 0);
-    lock_tracked(f, "x");
+    open_with_tracked(f, 0, "x");
     int64_t since = now_ms();
     server_do(f->server, "MULTI");
     server_do(f->server, "DEL lock:x");
@@ -79,7 +76,7 @@ TEST_ON(a_loss_by_eviction_is_noticed, fixture *f)
     enum { MOST = 200000 };
     int64_t since = 0;
 
-    open_tracking(f, 0);
+    fixture_open_patient(f, 0);
     server_do(f->server, "CONFIG SET maxmemory-policy allkeys-lru maxmemory-samples 64");
     lock_tracked(f, "x");
     server_do(f->server, "CONFIG SET maxmemory %lld", server_info(f->server, "used_memory") + 1000000);
@@ -99,7 +96,7 @@ TEST_ON(a_loss_by_a_forced_unlock_is_noticed, fixture *f)
     dibs_runtime *other = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     dibs_owner owner;
 
-    open_tracking(f, 0);
+    fixture_open_patient(f, 0);
     for (int i = 0; i < 2; i++) {
         lock_tracked(f, "x");
         assert_status(DIBS_OK, dibs_query(other, "x", &owner));
@@ -114,7 +111,7 @@ TEST_ON(a_loss_by_a_forced_unlock_is_noticed, fixture *f)
 /* The lock is deleted before the server tracks it: the first look finds that. */
 TEST_ON(a_loss_before_tracking_begins_is_noticed, fixture *f)
 {
-    open_tracking(f, 0);
+    fixture_open_patient(f, 0);
     for (int i = 0; i < 3; i++) { /* the first lease of all, and later ones */
         assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
         server_do(f->server, "DEL lock:x");
@@ -131,7 +128,7 @@ TEST_ON(the_loss_of_one_of_many_locks_is_noticed, fixture *f)
 {
     enum { MANY = 500 };
 
-    open_tracking(f, LONG_LEASE_MS);
+    fixture_open_patient(f, LONG_LEASE_MS);
     for (int i = 0; i < MANY; i++)
         assert_status(DIBS_OK, dibs_lock(f->rt, formatted("x%d", i)));
     await_tracked(f->server, f->rt, MANY);
@@ -148,7 +145,7 @@ TEST_ON(the_loss_of_a_fixed_lease_is_noticed, fixture *f)
 {
     const dibs_lock_options fixed = {.lease_ms = LONG_LEASE_MS, .flags = DIBS_FIXED_LEASE};
 
-    open_tracking(f, 0);
+    fixture_open_patient(f, 0);
     assert_status(DIBS_OK, dibs_lock_with(f->rt, "x", 0, &fixed));
     await_tracked(f->server, f->rt, 1);
     expect_deletion_told(f, "x");
@@ -167,8 +164,7 @@ static void expect_life_after(fixture *f, const char *command)
 {
     enum { TIMES = 20 };
 
-    open_tracking(f, 0);
-    lock_tracked(f, "x");
+    open_with_tracked(f, 0, "x");
     int64_t since = now_ms();
     dibs_stats before = stats_of(f->rt);
     for (unsigned i = 1; i <= TIMES; i++) {
@@ -221,7 +217,7 @@ TEST_ON(a_touched_fixed_lease_gets_no_more_time, fixture *f)
 {
     const dibs_lock_options fixed = {.lease_ms = 3000, .flags = DIBS_FIXED_LEASE};
 
-    open_tracking(f, 0);
+    fixture_open_patient(f, 0);
     assert_status(DIBS_OK, dibs_lock_with(f->rt, "x", 0, &fixed));
     int64_t granted = now_ms();
     await_tracked(f->server, f->rt, 1);
@@ -239,8 +235,7 @@ TEST_ON(a_touched_fixed_lease_gets_no_more_time, fixture *f)
 /* The server's messages do not name the database. */
 TEST_ON(a_change_in_another_database_is_no_loss, fixture *f)
 {
-    open_tracking(f, 0);
-    lock_tracked(f, "x");
+    open_with_tracked(f, 0, "x");
     dibs_stats before = stats_of(f->rt);
     server_do(f->server, "SELECT 1");
     server_do(f->server, "SET lock:x another PX 600000");
@@ -262,8 +257,7 @@ TEST_ON(a_change_in_another_database_is_no_loss, fixture *f)
 /* The connection of one kind is ended; the lock is tracked again, and its loss is told. */
 static void expect_told_after(fixture *f, void (*end)(server *s))
 {
-    open_tracking(f, 0);
-    lock_tracked(f, "x");
+    open_with_tracked(f, 0, "x");
     for (int i = 0; i < 3; i++) {
         long long pairs = tracked_pairs(f->server);
         end(f->server);
@@ -283,8 +277,7 @@ TEST(a_loss_is_noticed_after_the_background_connection_broke)
  */
 TEST_ON(a_loss_is_noticed_after_the_subscription_broke, fixture *f)
 {
-    open_tracking(f, 0);
-    lock_tracked(f, "x");
+    open_with_tracked(f, 0, "x");
     for (int i = 0; i < 3; i++) {
         long long calls = tracking_calls(f->server), looks = server_calls(f->server, "mget");
         kill_subscription(f->server);
@@ -302,8 +295,7 @@ TEST(a_loss_is_noticed_after_all_connections_broke)
 /* A loss while nothing is tracked is found by the look when tracking begins again. */
 TEST_ON(a_loss_while_nothing_is_tracked_is_noticed, fixture *f)
 {
-    open_tracking(f, 0);
-    lock_tracked(f, "x");
+    open_with_tracked(f, 0, "x");
     int64_t since = now_ms();
     server_do(f->server, "MULTI");
     server_do(f->server, "CLIENT KILL TYPE pubsub");
@@ -336,7 +328,7 @@ TEST_ON(a_loss_is_noticed_soon_after_a_thread_blocked, fixture *f)
 {
     int early = 0;
 
-    open_tracking(f, LONG_LEASE_MS);
+    fixture_open_patient(f, LONG_LEASE_MS);
     dibs_runtime *holder = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
     assert_status(DIBS_OK, dibs_lock(holder, "b"));
     for (int i = 0; i < ROUNDS && early < EARLY_ROUNDS; i++)
@@ -350,8 +342,7 @@ static void expect_told_after_restart(fixture *f, const char *config)
     server_stop(f->server);
     f->server = server_start(&(server_options){.config = config});
     f->urls[0] = f->server->url;
-    open_tracking(f, LONG_LEASE_MS);
-    lock_tracked(f, "x");
+    open_with_tracked(f, LONG_LEASE_MS, "x");
     for (int i = 0; i < 2; i++) {
         uint64_t renewed = stats_of(f->rt).renewed;
         restart(f->server);
@@ -388,8 +379,7 @@ TEST(a_loss_is_noticed_for_any_name)
 TEST_ON(a_loss_is_noticed_in_another_database, fixture *f)
 {
     f->urls[0] = formatted("%s?db=3", f->server->url);
-    open_tracking(f, 0);
-    lock_tracked(f, "x");
+    open_with_tracked(f, 0, "x");
     server_do(f->server, "SELECT 3");
     expect_deletion_told(f, "x");
     server_do(f->server, "SELECT 0");

@@ -24,20 +24,37 @@ static void expect_commands(dibs_runtime *rt, const dibs_stats *before, int64_t 
     assert_in_range(commands, least, most + pings);
 }
 
+/* The lock of x, which another thread of f->rt holds, is deleted: that is told soon. */
+static void expect_end_told(fixture *f)
+{
+    int64_t since = now_ms();
+
+    server_do(f->server, "DEL lock:x");
+    events_await(&f->events, DIBS_EVENT_LOST, "x");
+    assert_in_range(now_ms() - since, 0, SOON_MS);
+}
+
 /* ----------------------------------------------------------------- short locks */
 
-/* Where the machine keeps the thread from running, a lock is not short, and may be looked at. */
-TEST_ON(short_locks_are_not_tracked, fixture *f)
+enum { PAIRS = 1000, SHORT_MS = 15 };
+
+/* Returns how many were not short: where the machine keeps the thread from running, the lock may be looked at. */
+static unsigned lock_shortly(dibs_runtime *rt)
 {
-    enum { PAIRS = 1000, SHORT_MS = 15 };
     unsigned long_ones = 0;
 
-    open_tracking(f, 0);
     for (int i = 0; i < PAIRS; i++) {
         int64_t began = now_ms();
-        lock_and_release(f->rt, "x", DIBS_WAIT_FOREVER);
+        lock_and_release(rt, "x", DIBS_WAIT_FOREVER);
         long_ones += now_ms() - began > SHORT_MS;
     }
+    return long_ones;
+}
+
+TEST_ON(short_locks_are_not_tracked, fixture *f)
+{
+    fixture_open_patient(f, 0);
+    unsigned long_ones = lock_shortly(f->rt);
     assert_in_range(server_calls(f->server, "mget"), 0, long_ones);
     if (long_ones == 0) {
         assert_int_equal(tracking_calls(f->server), 0);
@@ -49,19 +66,11 @@ TEST_ON(short_locks_are_not_tracked, fixture *f)
 /* Also where long locks were tracked before, and one is now. */
 TEST_ON(short_locks_beside_a_long_one_are_not_tracked, fixture *f)
 {
-    enum { PAIRS = 1000, SHORT_MS = 15 };
-    unsigned long_ones = 0;
-
-    open_tracking(f, LONG_LEASE_MS);
-    lock_tracked(f, "long");
+    open_with_tracked(f, LONG_LEASE_MS, "long");
     dibs_stats before = stats_of(f->rt);
     int64_t since = now_ms();
     long long looks = server_calls(f->server, "mget");
-    for (int i = 0; i < PAIRS; i++) {
-        int64_t began = now_ms();
-        lock_and_release(f->rt, "x", DIBS_WAIT_FOREVER);
-        long_ones += now_ms() - began > SHORT_MS;
-    }
+    unsigned long_ones = lock_shortly(f->rt);
     assert_in_range(server_calls(f->server, "mget") - looks, 0, long_ones);
     expect_commands(f->rt, &before, since, 0, 2 * PAIRS + 2 * long_ones);
     expect_no_loss(f);
@@ -73,8 +82,7 @@ TEST_ON(short_locks_beside_a_long_one_are_not_tracked, fixture *f)
 TEST_ON(renewals_make_no_messages, fixture *f)
 {
     f->config.renew_ms = 20;
-    open_tracking(f, 0);
-    lock_tracked(f, "x");
+    open_with_tracked(f, 0, "x");
     lock_tracked(f, "y");
     await_renewed(f->rt, stats_of(f->rt).renewed + 4);
     uint64_t messages = stats_of(f->rt).invalidations;
@@ -92,8 +100,7 @@ TEST_ON(releases_cost_one_command_at_most, fixture *f)
 {
     enum { TIMES = 10 };
 
-    open_tracking(f, LONG_LEASE_MS);
-    lock_tracked(f, "x");
+    open_with_tracked(f, LONG_LEASE_MS, "x");
     dibs_stats before = stats_of(f->rt);
     int64_t since = now_ms();
     for (unsigned i = 1; i <= TIMES; i++) {
@@ -113,8 +120,7 @@ TEST_ON(locks_taken_again_at_once_cost_few_commands, fixture *f)
 {
     enum { TIMES = 10 };
 
-    open_tracking(f, LONG_LEASE_MS);
-    lock_tracked(f, "x");
+    open_with_tracked(f, LONG_LEASE_MS, "x");
     dibs_stats before = stats_of(f->rt);
     int64_t since = now_ms();
     for (unsigned i = 1; i <= TIMES; i++) {
@@ -137,8 +143,7 @@ TEST_ON(a_hand_over_keeps_the_lock_tracked, fixture *f)
     actor *other = actor_start();
 
     f->config.handoff_ms = LIMIT_MS;
-    open_tracking(f, LONG_LEASE_MS);
-    lock_tracked(f, "x");
+    open_with_tracked(f, LONG_LEASE_MS, "x");
     dibs_stats before = stats_of(f->rt);
     int64_t since = now_ms();
     for (int i = 0; i < 10; i++) {
@@ -160,10 +165,7 @@ TEST_ON(a_hand_over_keeps_the_lock_tracked, fixture *f)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     assert_status(DIBS_OK, actor_result(other));
     assert_int_equal(stats_of(f->rt).handed_off, handed_off + 1);
-    since = now_ms();
-    server_do(f->server, "DEL lock:x");
-    events_await(&f->events, DIBS_EVENT_LOST, "x");
-    assert_in_range(now_ms() - since, 0, SOON_MS);
+    expect_end_told(f);
     assert_status(DIBS_LOST, actor_check(other, f->rt, "x"));
     assert_status(DIBS_LOST, actor_unlock(other, f->rt, "x"));
 }
@@ -174,8 +176,7 @@ TEST_ON(a_release_with_an_ask_costs_few_commands, fixture *f)
     process *agent = agent_start(f->server->url, LONG_LEASE_MS);
 
     f->config.handoff_ms = DIBS_NO_HANDOFF;
-    open_tracking(f, LONG_LEASE_MS);
-    lock_tracked(f, "x");
+    open_with_tracked(f, LONG_LEASE_MS, "x");
     agent_begin_lock(agent, "x", DIBS_WAIT_FOREVER);
     queue_await(f->server, "x", 1);
     actor *second = actor_locking(f->rt, "x", DIBS_WAIT_FOREVER);
@@ -221,7 +222,7 @@ TEST_ON(a_lock_that_goes_to_another_runtime_costs_one_command_at_most, fixture *
 {
     enum { TIMES = 4 };
 
-    open_tracking(f, LONG_LEASE_MS);
+    fixture_open_patient(f, LONG_LEASE_MS);
     struct side one = {f->rt, actor_start()}, two = {test_runtime(open_url(f->server->url, &f->config)), actor_start()};
     assert_status(DIBS_OK, actor_lock(one.thread, one.rt, "x", 0));
     await_tracked(f->server, one.rt, 1);
@@ -230,10 +231,7 @@ TEST_ON(a_lock_that_goes_to_another_runtime_costs_one_command_at_most, fixture *
         pass(f, &two, &one);
     }
     expect_no_loss(f);
-    int64_t since = now_ms();
-    server_do(f->server, "DEL lock:x");
-    events_await(&f->events, DIBS_EVENT_LOST, "x");
-    assert_in_range(now_ms() - since, 0, SOON_MS);
+    expect_end_told(f);
     assert_status(DIBS_LOST, actor_unlock(one.thread, one.rt, "x"));
 }
 
@@ -245,8 +243,7 @@ TEST_ON(a_message_of_an_older_lease_ends_nothing, fixture *f)
     script_server *net = fixture_between(f);
 
     f->urls[0] = script_server_url(net);
-    open_tracking(f, LONG_LEASE_MS);
-    lock_tracked(f, "x");
+    open_with_tracked(f, LONG_LEASE_MS, "x");
     dibs_stats before = stats_of(f->rt);
     int64_t since = now_ms();
     script_server_hold_pushes(net, true);
@@ -308,8 +305,7 @@ static void child_is_told(dibs_runtime *rt)
 
 TEST_ON(a_child_tracks_by_itself, fixture *f)
 {
-    open_tracking(f, LONG_LEASE_MS);
-    lock_tracked(f, "parent");
+    open_with_tracked(f, LONG_LEASE_MS, "parent");
     child_socket_path = f->server->socket_path;
     for (int i = 0; i < 2; i++) {
         dibs_stats before = stats_of(f->rt);
@@ -338,7 +334,7 @@ TEST_ON(a_change_during_an_unanswered_release_is_noticed, fixture *f)
     actor *before = actor_start(), *holder = actor_start();
 
     f->urls[0] = script_server_url(net);
-    open_tracking(f, LONG_LEASE_MS);
+    fixture_open_patient(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, actor_lock_with(before, f->rt, "x", 0, &fair));
     await_tracked(f->server, f->rt, 1);
     actor_begin_lock_with(holder, f->rt, "x", DIBS_WAIT_FOREVER, &fair);

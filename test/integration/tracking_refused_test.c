@@ -92,7 +92,7 @@ static void open_as(fixture *f, const char *rules)
 {
     f->urls[0] = server_account(f->server, "u", rules);
     f->config.renew_ms = RENEW_MS;
-    open_tracking(f, LONG_LEASE_MS);
+    fixture_open_patient(f, LONG_LEASE_MS);
 }
 
 static bool has_text(const redisReply *reply, const char *text)
@@ -352,8 +352,7 @@ static bool is_refused_for_lack_of_memory(server *s)
 
 TEST_ON(it_is_tried_again_once_the_server_has_memory, fixture *f)
 {
-    open_tracking(f, LONG_LEASE_MS);
-    lock_tracked(f, "x");
+    open_with_tracked(f, LONG_LEASE_MS, "x");
     server_do(f->server, "CONFIG SET maxmemory 1");
     kill_tracker(f->server);
     await_or_say(is_refused_for_lack_of_memory(f->server), "the probe's key was not refused");

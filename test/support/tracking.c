@@ -1,10 +1,5 @@
 #include "support/tracking.h"
 
-void open_tracking(fixture *f, uint32_t lease_ms)
-{
-    fixture_open_patient(f, lease_ms);
-}
-
 /* ------------------------------------------------------- what the server says */
 
 /* The number behind "\nNAME" in the text; 0: the text does not name it. */
@@ -18,10 +13,8 @@ static long long number_in(const char *text, const char *name, const char *then)
 long long server_info(server *s, const char *name)
 {
     redisReply *reply = server_command(s, "INFO everything");
-    char field[80];
+    long long number = number_in(reply->str, formatted("\n%s:", name), ":");
 
-    snprintf(field, sizeof field, "\n%s:", name);
-    long long number = number_in(reply->str, field, ":");
     freeReplyObject(reply);
     return number;
 }
@@ -75,6 +68,12 @@ void lock_tracked(fixture *f, const char *name)
 {
     assert_status(DIBS_OK, dibs_lock(f->rt, name));
     await_tracked(f->server, f->rt, 1);
+}
+
+void open_with_tracked(fixture *f, uint32_t lease_ms, const char *name)
+{
+    fixture_open_patient(f, lease_ms);
+    lock_tracked(f, name);
 }
 
 void await_invalidations(dibs_runtime *rt, uint64_t count)
@@ -131,7 +130,7 @@ void with_odd_names(fixture *f, void (*expect)(fixture *f, const char *name))
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         print_message("# prefix and name %zu\n", i);
         f->config.key_prefix = rows[i].prefix;
-        open_tracking(f, 0);
+        fixture_open_patient(f, 0);
         expect(f, rows[i].name);
         close_runtime(&f->rt);
         events_forget(&f->events);

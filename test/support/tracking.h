@@ -13,9 +13,6 @@
 /* Within this time a change must be known; the renewals of the default lease are five times as far apart. */
 #define SOON_MS (LIMIT_MS / 30)
 
-/* As fixture_open, but the server's first message is not too late even on a slow machine. */
-void open_tracking(fixture *f, uint32_t lease_ms);
-
 /* A number of INFO, by its name; 0: INFO does not name it. */
 long long server_info(server *s, const char *name);
 
@@ -28,6 +25,9 @@ void await_tracked(server *s, dibs_runtime *rt, long long pairs);
 
 /* The calling thread locks the name, and waits until it is tracked. No other lock may be. */
 void lock_tracked(fixture *f, const char *name);
+
+/* The same after fixture_open_patient: the server's first message is not too late even on a slow machine. */
+void open_with_tracked(fixture *f, uint32_t lease_ms, const char *name);
 
 /* How often CLIENT TRACKING was called, refused or not. */
 long long tracking_calls(server *s);
