@@ -57,7 +57,6 @@ static inline int teardown(void **state)
 
 static inline int stop_cluster(void **state)
 {
-    (void)state;
     cluster_stop(scene.c);
     scene.c = NULL;
     return 0;

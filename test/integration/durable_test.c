@@ -276,7 +276,6 @@ TEST_WITH(a_member_votes_only_for_what_is_on_its_disk, NULL, NULL, void *none)
     struct quorum q;
     dibs_runtime *rt = open_quorum(&q, 0);
 
-    (void)none;
     answer_as_member(q.nets[0], 0, SAYS_NO);
     assert_status(DIBS_OK, dibs_timedlock(rt, "x", LIMIT_MS));
     assert_true(server_has(q.servers[1], "lock:x") && server_has(q.servers[2], "lock:x"));
@@ -294,7 +293,6 @@ TEST_WITH(a_master_that_grants_late_bears_the_loss_of_another, NULL, NULL, void 
     struct quorum q;
     dibs_runtime *rt = open_quorum(&q, SAFE_LEASE_MS);
 
-    (void)none;
     for (int i = 0; i < 3; i++) /* then it is connected, and answers as soon as the others */
         lock_and_release(rt, "y", LIMIT_MS);
     script_server_delay(q.nets[2], 100);

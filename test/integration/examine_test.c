@@ -58,7 +58,6 @@ static void use_it(const dibs_finding *finding, void *arg)
 {
     struct user *user = arg;
 
-    (void)finding;
     lock_and_release(user->rt, "a", DIBS_WAIT_FOREVER);
     if (++user->count == 3)
         dibs_shutdown(user->rt);

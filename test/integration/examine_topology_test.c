@@ -21,9 +21,6 @@
 
 static bool take_lock(const char *name, const dibs_owner *owner, void *arg)
 {
-    (void)name;
-    (void)owner;
-    (void)arg;
     return true;
 }
 
@@ -170,7 +167,6 @@ static cluster *one_master(void)
 
 static int stop_shared(void **state)
 {
-    (void)state;
     cluster_stop(shared);
     return 0;
 }

@@ -76,7 +76,6 @@ static void child_closes_at_once(dibs_runtime *rt)
 
 static void child_does_nothing(dibs_runtime *rt)
 {
-    (void)rt;
 }
 
 static void child_exits_holding(dibs_runtime *rt)

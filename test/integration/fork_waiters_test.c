@@ -39,7 +39,6 @@ static void child_closes(dibs_runtime *rt)
 
 static void child_does_nothing(dibs_runtime *rt)
 {
-    (void)rt;
 }
 
 static child_function *const children[] = {child_holds_nothing, child_closes, child_does_nothing};

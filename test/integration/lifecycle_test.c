@@ -292,7 +292,6 @@ static void slow_callback(const dibs_event *event, void *arg)
 {
     struct callback *c = arg;
 
-    (void)event;
     atomic_fetch_add(&c->calls, 1);
     atomic_store(&c->inside, true);
     (void)within(2 * LIMIT_MS, atomic_load(&c->go_on));

@@ -225,8 +225,6 @@ struct busybody {
 
 static bool count_it(const char *name, const dibs_owner *owner, void *arg)
 {
-    (void)name;
-    (void)owner;
     (*(size_t *)arg)++;
     return true;
 }
@@ -236,7 +234,6 @@ static bool use_it(const char *name, const dibs_owner *owner, void *arg)
     struct busybody *busy = arg;
     size_t count = 0;
 
-    (void)owner;
     if (busy->count++ > 3 && strcmp(name, "mine") != 0)
         return true;
     const char *other = formatted("by %.40s", name);
@@ -269,8 +266,6 @@ static bool close_it(const char *name, const dibs_owner *owner, void *arg)
 {
     struct closer *closer = arg;
 
-    (void)name;
-    (void)owner;
     if (closer->count++ == 0)
         dibs_close(*closer->rt);
     return true;
@@ -299,8 +294,6 @@ static bool fork_once(const char *name, const dibs_owner *owner, void *arg)
 {
     struct forker *forker = arg;
 
-    (void)name;
-    (void)owner;
     if (forker->count++ == 0)
         forker->child = fork_child();
     return true;
@@ -330,8 +323,6 @@ TEST_ON(a_list_callback_may_fork, fixture *f)
 /* At the first callback most of the locks end. */
 static bool delete_all(const char *name, const dibs_owner *owner, void *arg)
 {
-    (void)name;
-    (void)owner;
     server_do(arg, "FLUSHALL");
     return true;
 }
@@ -485,7 +476,6 @@ static cluster *nodes;
 
 static int stop_cluster(void **state)
 {
-    (void)state;
     cluster_stop(nodes);
     return 0;
 }

@@ -18,8 +18,6 @@
 
 static void ignore(const dibs_event *event, void *arg)
 {
-    (void)event;
-    (void)arg;
 }
 
 static dibs_status open_at(const char *url, dibs_runtime **rt)

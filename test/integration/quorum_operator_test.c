@@ -15,7 +15,6 @@ static size_t told_count;
 
 static void note(const dibs_finding *finding, void *arg)
 {
-    (void)arg;
     assert_true(told_count < TOLD_MOST);
     assert_string_equal(finding->server, "the quorum");
     assert_string_equal(finding->subject, "quorum");

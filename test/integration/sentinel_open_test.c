@@ -8,14 +8,12 @@ static sentinels *shared; /* no test here has a failover */
 
 static int start_shared(void **state)
 {
-    (void)state;
     shared = sentinels_start(NULL);
     return 0;
 }
 
 static int stop_shared(void **state)
 {
-    (void)state;
     server_assert_no_locks(shared->data[0]);
     sentinels_stop(shared);
     return 0;

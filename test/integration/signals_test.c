@@ -12,13 +12,11 @@ static atomic_int alarms; /* of all threads */
 
 static void count_pipe_signal(int signal)
 {
-    (void)signal;
     pipe_signals++;
 }
 
 static void count_alarm(int signal)
 {
-    (void)signal;
     atomic_fetch_add(&alarms, 1);
 }
 

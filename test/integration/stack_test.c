@@ -104,7 +104,6 @@ static dibs_status expect(dibs_status expected, dibs_status status)
 
 static dibs_status nothing(struct play *play)
 {
-    (void)play;
     return DIBS_OK;
 }
 
@@ -147,9 +146,6 @@ static dibs_status look(struct play *play)
 
 static bool take_name(const char *name, const dibs_owner *owner, void *arg)
 {
-    (void)name;
-    (void)owner;
-    (void)arg;
     return true;
 }
 
@@ -162,8 +158,6 @@ static dibs_status list(struct play *play)
 
 static void take_finding(const dibs_finding *finding, void *arg)
 {
-    (void)finding;
-    (void)arg;
 }
 
 static dibs_status examine(struct play *play)

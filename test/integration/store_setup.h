@@ -97,7 +97,6 @@ static cluster *clusters[2];
 
 static inline int stop_clusters(void **state)
 {
-    (void)state;
     for (int i = 0; i < 2; i++)
         cluster_stop(clusters[i]);
     return 0;

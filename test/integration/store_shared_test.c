@@ -531,7 +531,6 @@ static bool found(void *context, const char *name)
 
 static bool goes_on(void *context)
 {
-    (void)context;
     return true;
 }
 

@@ -103,8 +103,6 @@ static bool count_name(void *context, const char *name)
 
 static bool refuse_name(void *context, const char *name)
 {
-    (void)context;
-    (void)name;
     return false;
 }
 
@@ -149,7 +147,6 @@ struct examined {
 
 static bool examines_on(void *context)
 {
-    (void)context;
     return true;
 }
 

@@ -98,7 +98,6 @@ static void it_is_free(dibs_runtime *rt)
 
 static void it_is_freed_at_once(dibs_runtime *rt)
 {
-    (void)rt;
     dibs_task_cancel(task);
     dibs_task_free(task);
 }

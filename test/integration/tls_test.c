@@ -272,7 +272,6 @@ int SSL_read_ex(void *ssl, void *bytes, size_t size, size_t *received)
 
 static void leave(int number)
 {
-    (void)number;
     exit(0);
 }
 

@@ -22,8 +22,6 @@ int getaddrinfo(const char *restrict name, const char *restrict port, const stru
     struct sockaddr_in *address = calloc(1, sizeof *address);
     struct addrinfo *item = calloc(1, sizeof *item);
 
-    (void)name;
-    (void)hints;
     if (!address || !item)
         abort();
     address->sin_family = AF_INET;
@@ -68,7 +66,6 @@ static const char *url_with(const char *host, int port)
 
 static int setup_group(void **state)
 {
-    (void)state;
     folder = certificates_folder();
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         certificate_make(folder, &others[i]);

@@ -25,7 +25,6 @@ static void on_wake(void *context)
 
 static void on_wake_by(void *context, int64_t when)
 {
-    (void)when;
     on_wake(context);
 }
 
@@ -46,7 +45,6 @@ static bool on_granted(void *context, const struct dibs__grant *grant)
 
 static void ignore(void *context)
 {
-    (void)context;
 }
 
 static void ignore_change(void *context, const char *name)
@@ -56,9 +54,6 @@ static void ignore_change(void *context, const char *name)
 
 static void on_reachable(void *context, bool up, const char *detail)
 {
-    (void)context;
-    (void)up;
-    (void)detail;
 }
 
 /* ------------------------------------------------------------ the scheduler */

@@ -135,8 +135,6 @@ static void use_tls_everywhere(server *s)
         return;
     s->options.tls = copy_text(certificates_folder());
     setenv("SSL_CERT_FILE", certificate_path(s->options.tls, "ca.crt"), 1);
-#else
-    (void)s;
 #endif
 }
 

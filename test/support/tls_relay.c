@@ -148,8 +148,6 @@ static void serve(const tls_relay *relay, SSL *ssl, int client, int backend)
 
 static void count_new_keys(int outgoing, int version, int type, const void *bytes, size_t size, SSL *ssl, void *relay)
 {
-    (void)version;
-    (void)ssl;
     if (!outgoing && type == SSL3_RT_HANDSHAKE && size > 0 && *(const unsigned char *)bytes == SSL3_MT_KEY_UPDATE)
         atomic_fetch_add(&((tls_relay *)relay)->new_keys, 1);
 }
@@ -159,7 +157,6 @@ static int note_name(SSL *ssl, int *alert, void *arg)
     tls_relay *relay = arg;
     const char *name = SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
 
-    (void)alert;
     pthread_mutex_lock(&relay->mutex);
     snprintf(relay->name, sizeof relay->name, "%s", name ? name : "");
     pthread_mutex_unlock(&relay->mutex);
