@@ -380,7 +380,7 @@ static void *take(void *arg)
 
 /* In a process of its own: takes as many locks as there are threads, at once, for they share the writing to the disk.
  */
-static bool lock_all(const char *url)
+static bool lock_all(const void *url)
 {
     struct taker takers[THREADS];
     pthread_t threads[THREADS];
@@ -402,25 +402,10 @@ static bool lock_all(const char *url)
  */
 static void grant_and_fail(server *s)
 {
-    char told = 'n';
-    int ends[2];
+    pid_t child = child_that_stays(lock_all, s->url);
 
-    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
-    pid_t child = fork_child();
-    if (child == 0) {
-        told = lock_all(s->url) ? 'y' : 'n';
-        if (write(ends[1], &told, 1) == 1)
-            for (;;)
-                pause();
-        _exit(1);
-    }
-    close(ends[1]);
-    assert_int_equal(read(ends[0], &told, 1), 1);
     server_kill(s);
-    kill(child, SIGKILL);
-    waitpid(child, NULL, 0);
-    close(ends[0]);
-    assert_int_equal(told, 'y');
+    child_kill(child);
 }
 
 TEST_WITH(a_durable_grant_outlives_its_machine, NULL, NULL, void *none)

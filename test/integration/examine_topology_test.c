@@ -338,28 +338,11 @@ static server *clone_by_copy(server *master)
     return clone;
 }
 
-/* In a process of its own, which is killed as soon as it holds the lock: its lease goes on. */
-static void hold_and_die(const dibs_config *config)
+static bool open_and_lock(const void *config)
 {
     dibs_runtime *rt;
-    int ends[2];
-    char told;
 
-    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
-    pid_t child = fork_child();
-    if (child == 0) {
-        told = dibs_open(&rt, config) == DIBS_OK && dibs_timedlock(rt, "a", LIMIT_MS) == DIBS_OK ? 'y' : 'n';
-        if (write(ends[1], &told, 1) == 1)
-            for (;;)
-                pause();
-        _exit(1);
-    }
-    close(ends[1]);
-    assert_int_equal(read(ends[0], &told, 1), 1);
-    kill(child, SIGKILL);
-    waitpid(child, NULL, 0);
-    close(ends[0]);
-    assert_int_equal(told, 'y');
+    return dibs_open(&rt, config) == DIBS_OK && dibs_timedlock(rt, "a", LIMIT_MS) == DIBS_OK;
 }
 
 /*
@@ -382,7 +365,7 @@ static void expect_clone_to_wait(server *(*make)(server *master))
     assert_true(has_number(clone));
     server_do(s[2], "SET lock:a foreign PX 600000");
     int64_t granted = now_ms();
-    hold_and_die(&config);
+    child_kill(child_that_stays(open_and_lock, &config)); /* its lease goes on */
     server_do(s[2], "DEL lock:a");
     server_kill(s[0]);
     urls[0] = clone->url;

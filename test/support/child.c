@@ -1,6 +1,7 @@
 /* Children that a test forks. */
 #include "support/child.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -155,6 +156,33 @@ void run_child(child_function *function, dibs_runtime *rt)
         _exit(0);
     }
     assert_int_equal(child_wait_for(child, LIMIT_MS), 0);
+}
+
+pid_t child_that_stays(bool (*function)(const void *arg), const void *arg)
+{
+    bool good = false;
+    int ends[2];
+
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    pid_t child = fork_child();
+    if (child == 0) {
+        good = function(arg);
+        if (write(ends[1], &good, sizeof good) == sizeof good)
+            for (;;)
+                pause();
+        _exit(1);
+    }
+    close(ends[1]);
+    assert_int_equal(read(ends[0], &good, sizeof good), sizeof good);
+    close(ends[0]);
+    assert_true(good);
+    return child;
+}
+
+void child_kill(pid_t child)
+{
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
 }
 
 void child_aborts(void (*misuse)(void))

@@ -6,6 +6,7 @@
 #define DIBS_TEST_CHILD_H
 
 #include <dibs.h>
+#include <stdbool.h>
 #include <sys/types.h>
 
 /* Where the call returns another status, says so and ends the child with exit status 1. */
@@ -19,6 +20,10 @@ pid_t fork_child(void);
 
 /* Runs the function in a child, and fails the test unless the child returns from it. */
 void run_child(child_function *function, dibs_runtime *rt);
+
+/* Runs the function in a child, which must return true, and stays as it is then until child_kill. */
+pid_t child_that_stays(bool (*function)(const void *arg), const void *arg);
+void child_kill(pid_t child);
 
 /* Runs the function in a child, whose messages are thrown away, and fails the test unless it aborts. */
 void child_aborts(void (*misuse)(void));
