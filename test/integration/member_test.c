@@ -39,6 +39,14 @@ static struct dibs__vote admit(struct seat *seat, int64_t wait_ms)
         false);
 }
 
+static struct seat *sit_as_voter(struct world *w)
+{
+    struct seat *seat = sit_as_member(w);
+
+    admit(seat, 0);
+    return seat;
+}
+
 TEST_ON_STORES(a_master_that_is_new_does_not_know_whether_it_may_vote, struct world *w)
 {
     struct seat *seat = sit_as_member(w);
@@ -167,11 +175,10 @@ static struct dibs__renewal top_up_of(const char *token, uint64_t fence)
 
 TEST_ON_STORES(a_lock_that_is_free_is_topped_up, struct world *w)
 {
-    struct seat *seat = sit_as_member(w);
+    struct seat *seat = sit_as_voter(w);
     struct dibs__renewal renewal = top_up_of("dibs:held", 5);
     struct dibs__attempt next = attempt_for(w, "x", false);
 
-    admit(seat, 0);
     assert_int_equal(seat_renew(seat, &renewal), DIBS__RENEWED);
     dibs_owner owner = look(seat, "x");
     assert_string_equal(owner.token, "dibs:held");
@@ -212,11 +219,10 @@ TEST_ON_STORES(a_top_up_leaves_the_lock_of_another_alone, struct world *w)
 /* A limit, which is 1 in a quorum, holds for a top-up too; who shares without one is let in beside the others. */
 TEST_ON_STORES(a_top_up_keeps_the_limit, struct world *w)
 {
-    struct seat *seat = sit_as_member(w);
+    struct seat *seat = sit_as_voter(w);
     struct dibs__renewal first = top_up_of("dibs:first~1", 5), second = top_up_of("dibs:second~1", 6),
                          third = top_up_of("dibs:third~0", 7), fourth = top_up_of("dibs:fourth~0", 8);
 
-    admit(seat, 0);
     assert_int_equal(seat_renew(seat, &first), DIBS__RENEWED);
     assert_int_equal(seat_renew(seat, &second), DIBS__GONE); /* beside the only one */
     assert_string_equal(look(seat, "x").token, "dibs:first~1");
@@ -235,10 +241,9 @@ TEST_ON_STORES(a_top_up_keeps_the_limit, struct world *w)
 /* Only a limit at the end makes a sharer's token: a label may have the character that introduces a limit. */
 TEST_ON_STORES(a_label_makes_no_sharer, struct world *w)
 {
-    struct seat *seat = sit_as_member(w);
+    struct seat *seat = sit_as_voter(w);
     struct dibs__renewal alone = top_up_of("dibs:a~0:held", 5), sharer = top_up_of("dibs:sharer~0", 6);
 
-    admit(seat, 0);
     assert_int_equal(seat_renew(seat, &alone), DIBS__RENEWED);
     assert_int_equal(look(seat, "x").sharers, 0);
     assert_int_equal(seat_renew(seat, &sharer), DIBS__GONE);
@@ -263,11 +268,10 @@ TEST_ON_STORES(a_top_up_ignores_the_fence_where_the_lock_was_never_granted, stru
 /* Nor where an ask found the lock taken. */
 TEST_ON_STORES(an_ask_that_is_not_granted_proves_no_lease, struct world *w)
 {
-    struct seat *seat = sit_as_member(w);
+    struct seat *seat = sit_as_voter(w);
     struct dibs__attempt owner = attempt_for(w, "x", false), attempt = attempt_for(w, "x", false);
     struct dibs__answer answer;
 
-    admit(seat, 0);
     uint64_t fence = get(seat, &owner);
     assert_status(DIBS_BUSY, ask(seat, &attempt, &answer));
     assert_status(DIBS_OK, release(seat, "x", owner.token));
@@ -279,10 +283,9 @@ TEST_ON_STORES(an_ask_that_is_not_granted_proves_no_lease, struct world *w)
 
 TEST_ON_STORES(a_forced_unlock_is_not_topped_up, struct world *w)
 {
-    struct seat *seat = sit_as_member(w);
+    struct seat *seat = sit_as_voter(w);
     struct dibs__renewal renewal = top_up_of("dibs:held", 5);
 
-    admit(seat, 0);
     assert_int_equal(seat_renew(seat, &renewal), DIBS__RENEWED);
     assert_status(DIBS_OK, store_force(seat->store, "x", "dibs:held", seat_deadline()));
     assert_int_equal(seat_renew(seat, &renewal), DIBS__GONE);
@@ -293,12 +296,11 @@ TEST_ON_STORES(a_forced_unlock_is_not_topped_up, struct world *w)
 /* Within a minute: the fence may come from the clock of another master, so the next fence here may be smaller. */
 TEST_ON_STORES(a_member_restores_a_missing_fence, struct world *w)
 {
-    struct seat *seat = sit_as_member(w);
+    struct seat *seat = sit_as_voter(w);
     struct dibs__renewal renewal = top_up_of("dibs:held", 5);
 
     if (w->kind->where == IN_MEMORY)
         return;
-    admit(seat, 0);
     assert_int_equal(seat_renew(seat, &renewal), DIBS__RENEWED);
     renewal.top_up = false;
     server_do(w->servers[0], "DEL dibs:fence:{lock:x}");
@@ -311,13 +313,12 @@ TEST_ON_STORES(a_member_restores_a_missing_fence, struct world *w)
 /* Others who share the lock there may have larger fences. */
 TEST_ON_STORES(a_top_up_puts_back_the_fence_of_the_newest_sharer, struct world *w)
 {
-    struct seat *seat = sit_as_member(w);
+    struct seat *seat = sit_as_voter(w);
     struct dibs__renewal first = top_up_of("dibs:first~0", 5), newest = top_up_of("dibs:newest~0", 9),
                          last = top_up_of("dibs:last~0", 7);
 
     if (w->kind->where == IN_MEMORY)
         return;
-    admit(seat, 0);
     seat_renew(seat, &first);
     seat_renew(seat, &newest);
     server_do(w->servers[0], "DEL dibs:fence:{lock:x}");
@@ -404,12 +405,11 @@ TEST_ON_STORES(a_master_that_may_vote_again_grants, struct world *w)
 
 TEST_ON_STORES(a_master_that_lost_its_data_does_not_vote, struct world *w)
 {
-    struct seat *seat = sit_as_member(w);
+    struct seat *seat = sit_as_voter(w);
     struct dibs__attempt attempt = attempt_for(w, "x", false), next = attempt_for(w, "x", false);
 
     if (w->kind->where == IN_MEMORY)
         return;
-    admit(seat, 0);
     get(seat, &attempt);
     server_do(w->servers[0], "FLUSHALL");
     expect_no_vote(seat, &next);
@@ -452,13 +452,12 @@ TEST_ON_STORES(a_waiting_master_is_not_admitted_as_new, struct world *w)
 /* The clock has shown a later time. It may be set forward again: then what is granted meanwhile ends early. */
 TEST_ON_STORES(a_member_whose_clock_was_set_back_does_not_vote, struct world *w)
 {
-    struct seat *seat = sit_as_member(w);
+    struct seat *seat = sit_as_voter(w);
     struct dibs__attempt attempt = attempt_for(w, "x", false);
     struct dibs__renewal renewal = top_up_of("dibs:held", 5);
 
     if (w->kind->where == IN_MEMORY)
         return;
-    admit(seat, 0);
     server_do(w->servers[0], "SET dibs:vote %s", "0 86400000 4000000000000000 0 1 - 0");
     expect_no_vote(seat, &attempt);
     assert_int_equal(seat_renew(seat, &renewal), DIBS__GONE);
@@ -472,12 +471,11 @@ TEST_ON_STORES(a_member_whose_clock_was_set_back_does_not_vote, struct world *w)
 /* The lease was granted before the step: it must end when it would have, in case the clock is set forward again. */
 TEST_ON_STORES(a_lease_that_a_clock_made_longer_is_not_renewed, struct world *w)
 {
-    struct seat *seat = sit_as_member(w);
+    struct seat *seat = sit_as_voter(w);
     struct dibs__renewal renewal = top_up_of("dibs:held", 5);
 
     if (w->kind->where == IN_MEMORY)
         return;
-    admit(seat, 0);
     assert_int_equal(seat_renew(seat, &renewal), DIBS__RENEWED);
     server_do(w->servers[0], "PEXPIRE lock:x %d", 100 * LEASE_MS);
     for (int in_full = 0; in_full < 2; in_full++) {
@@ -544,14 +542,6 @@ static void expect_told(struct seat *seat, unsigned count, const struct dibs__at
     assert_int_equal(grant.number, attempt->number);
     assert_int_equal(grant.fence == 0, hint);
     assert_true(grant.confirm || !hint);
-}
-
-static struct seat *sit_as_voter(struct world *w)
-{
-    struct seat *seat = sit_as_member(w);
-
-    admit(seat, 0);
-    return seat;
 }
 
 TEST_ON_STORES(a_release_hints_the_first_and_leaves_the_lock_free, struct world *w)
