@@ -130,7 +130,7 @@ static void expect_kept_from(server *s, const char *command, const char *answer,
 
 static server *server_with_account(void)
 {
-    server *s = server_start(NULL);
+    server *s = test_server(server_start(NULL));
 
     server_do(s, "ACL SETUSER %s on >%s ~* &* +@all", USER, PASSWORD);
     server_do(s, "ACL SETUSER default >%s", PASSWORD);
@@ -144,7 +144,6 @@ TEST(no_answer_to_a_greeting_reveals_the_password)
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         for (size_t j = 0; j < sizeof answers / sizeof *answers; j++)
             expect_kept_from(s, commands[i], answers[j], (i + j) % 2);
-    server_stop(s);
 }
 
 /* As above, for a server that has served before, when connections are replaced. */
@@ -174,7 +173,6 @@ TEST(no_answer_to_a_later_greeting_reveals_the_password)
         events_destroy(&e);
         script_server_stop(net);
     }
-    server_stop(s);
 }
 
 /* The server refuses before it answers AUTH, in words that contain what was sent. */

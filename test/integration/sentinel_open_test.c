@@ -199,7 +199,8 @@ static bool has_no_client(server *s)
 /* Like a master that was partitioned away: it does not know that it is replaced. */
 TEST(a_master_that_was_replaced_is_left_though_it_answers)
 {
-    server *old = server_start(&(server_options){.tcp = true}), *new_one = server_start(&(server_options){.tcp = true});
+    server *old = test_server(server_start(&(server_options){.tcp = true})),
+           *new_one = test_server(server_start(&(server_options){.tcp = true}));
     fake_sentinel s;
 
     fake_sentinel_start(&s);
@@ -220,14 +221,13 @@ TEST(a_master_that_was_replaced_is_left_though_it_answers)
     assert_status(DIBS_OK, dibs_unlock(rt, "held"));
     dibs_close(rt);
     server_assert_no_locks(new_one);
-    server_stop(new_one);
-    server_stop(old);
     fake_sentinel_stop(&s);
 }
 
 TEST(a_sentinel_is_asked_every_second_without_the_right_to_subscribe)
 {
-    server *old = server_start(&(server_options){.tcp = true}), *new_one = server_start(&(server_options){.tcp = true});
+    server *old = test_server(server_start(&(server_options){.tcp = true})),
+           *new_one = test_server(server_start(&(server_options){.tcp = true}));
     fake_sentinel s;
 
     fake_sentinel_start(&s);
@@ -240,8 +240,6 @@ TEST(a_sentinel_is_asked_every_second_without_the_right_to_subscribe)
     expect_lock_at(rt, new_one);
     assert_int_equal(fake_redis_count(s.redis, "UNSUBSCRIBE"), 0);
     dibs_close(rt);
-    server_stop(new_one);
-    server_stop(old);
     fake_sentinel_stop(&s);
 }
 
