@@ -309,18 +309,10 @@ TEST_WITH(a_master_that_grants_late_bears_the_loss_of_another, NULL, NULL, void 
 
 /* ---------------------------------------------------------------- who refuses it, and when */
 
-static void expect_not_opened(const char *url, dibs_status status, const char *words)
-{
-    dibs_runtime *rt;
-
-    assert_status(status, open_status(url, &durable, &rt));
-    assert_that(strstr(dibs_last_error(), words), "%s", dibs_last_error());
-}
-
 /* A server without an append-only file, or one that is too old, which is reported in other words. */
 TEST_ON(durable_is_refused_by_a_server_without_an_append_only_file, fixture *f)
 {
-    expect_not_opened(f->server->url, DIBS_STORE_ERROR,
+    expect_not_opened(DIBS_STORE_ERROR, f->server->url, &durable,
                       tells_of_disk(f->server) ? "it has no append-only file" : TOO_OLD);
 }
 
@@ -328,10 +320,10 @@ TEST_ON(durable_needs_the_right_to_waitaof, fixture *f)
 {
     const char *url = server_account(f->server, "u", "~* &* +@all -info");
 
-    expect_not_opened(url, DIBS_STORE_ERROR, "the right to INFO");
+    expect_not_opened(DIBS_STORE_ERROR, url, &durable, "the right to INFO");
     if (tells_of_disk(f->server)) {
         server_do(f->server, "ACL SETUSER u +info -waitaof");
-        expect_not_opened(url, DIBS_DENIED, "refused WAITAOF");
+        expect_not_opened(DIBS_DENIED, url, &durable, "refused WAITAOF");
     }
 }
 
@@ -342,7 +334,7 @@ TEST_ON(durable_ends_when_the_append_only_file_is_switched_off, fixture *f)
     dibs_runtime *rt;
 
     if (!tells_of_disk(s)) {
-        expect_not_opened(s->url, DIBS_STORE_ERROR, TOO_OLD);
+        expect_not_opened(DIBS_STORE_ERROR, s->url, &durable, TOO_OLD);
     } else {
         server *own = f->server;
         rt = open_url(s->url, &durable);
@@ -413,7 +405,7 @@ TEST_WITH(a_durable_grant_outlives_its_machine, NULL, NULL, void *none)
     const char *shim = program_path("disk.so");
     server *s = server_start(&(server_options){.config = APPEND_ONLY, .preload = shim});
     if (!tells_of_disk(s)) {
-        expect_not_opened(s->url, DIBS_STORE_ERROR, TOO_OLD);
+        expect_not_opened(DIBS_STORE_ERROR, s->url, &durable, TOO_OLD);
         server_stop(s);
         return;
     }

@@ -62,24 +62,18 @@ TEST(servers_md_is_right_about_each_missing_command)
     assert_true(good);
 }
 
-static void expect_not_opened(const char *url, const dibs_config *config, const char *words)
-{
-    dibs_runtime *rt;
-
-    assert_status(DIBS_STORE_ERROR, open_status(url, config, &rt));
-    assert_that(strstr(dibs_last_error(), words), "%s", dibs_last_error());
-}
-
 /* dibs_open reports an option that needs a missing command. */
 TEST(open_reports_a_missing_command_at_once)
 {
     server *s = start_without("SELECT WAIT");
 
-    expect_not_opened(formatted("%s?db=3", s->url), NULL, "refused SELECT: to it that is an unknown command");
-    expect_not_opened(s->url, &(dibs_config){.min_replicas = 1}, "refused WAIT: to it that is an unknown command");
+    expect_not_opened(DIBS_STORE_ERROR, formatted("%s?db=3", s->url), NULL,
+                      "refused SELECT: to it that is an unknown command");
+    expect_not_opened(DIBS_STORE_ERROR, s->url, &(dibs_config){.min_replicas = 1},
+                      "refused WAIT: to it that is an unknown command");
     server_stop(s);
     s = start_without("INFO");
-    expect_not_opened(s->url, &(dibs_config){.durable = 1}, "the right to INFO");
+    expect_not_opened(DIBS_STORE_ERROR, s->url, &(dibs_config){.durable = 1}, "the right to INFO");
     server_stop(s);
 }
 

@@ -135,12 +135,10 @@ TEST_WITH(an_account_without_the_right_to_wait_is_told, fixture_setup, fixture_t
 {
     dibs_config config = {.lease_ms = LONG_LEASE_MS, .min_replicas = 1};
     const char *url = server_account(f->server, "u", "~* &* +@all -wait");
-    dibs_runtime *rt;
 
-    assert_status(DIBS_DENIED, open_status(url, &config, &rt));
-    assert_non_null(strstr(dibs_last_error(), "refused WAIT"));
+    expect_not_opened(DIBS_DENIED, url, &config, "refused WAIT");
     server_do(f->server, "ACL SETUSER u +wait");
-    rt = test_runtime(open_url(url, &config));
+    dibs_runtime *rt = test_runtime(open_url(url, &config));
     server_do(f->server, "ACL SETUSER u -wait");
     for (int i = 0; i < 3; i++) {
         assert_status(DIBS_DENIED, dibs_trylock(rt, "x"));

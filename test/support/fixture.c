@@ -133,6 +133,15 @@ dibs_status open_status(const char *url, const dibs_config *config, dibs_runtime
     return dibs_open(rt, &all);
 }
 
+void expect_not_opened(dibs_status status, const char *url, const dibs_config *config, const char *words)
+{
+    dibs_runtime *rt;
+
+    assert_status(status, open_status(url, config, &rt));
+    assert_null(rt);
+    assert_that(!words || strstr(dibs_last_error(), words), "no \"%s\" in: %s", words, dibs_last_error());
+}
+
 void unlock_for_good(fixture *f, const char *name)
 {
     assert_status(DIBS_OK, dibs_unlock(f->rt, name));

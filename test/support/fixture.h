@@ -82,6 +82,9 @@ void close_runtime(dibs_runtime **rt);
  */
 dibs_status open_status(const char *url, const dibs_config *config, dibs_runtime **rt);
 
+/* The same, expecting a failure of that status, with these words in its detail (NULL: whatever it says). */
+void expect_not_opened(dibs_status status, const char *url, const dibs_config *config, const char *words);
+
 /*
  * Expects that rt can acquire the name, that its key is then in the store, and that the key is gone after the unlock.
  */
