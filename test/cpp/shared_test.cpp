@@ -27,7 +27,7 @@ bool can_write(dibs::shared_mutex &m)
     return elsewhere([&] { return std::unique_lock(m, std::try_to_lock).owns_lock(); });
 }
 
-void readers_are_together_and_a_writer_is_alone(dibs::runtime &rt)
+CASE(readers_are_together_and_a_writer_is_alone, dibs::runtime &rt)
 {
     dibs::shared_mutex m(rt, "shared");
 
@@ -53,7 +53,7 @@ void readers_are_together_and_a_writer_is_alone(dibs::runtime &rt)
     CHECK_THROWS(dibs::errc::not_held, m.check());
 }
 
-void guards_tell_of_a_loss(dibs::runtime &rt)
+CASE(guards_tell_of_a_loss, dibs::runtime &rt)
 {
     dibs::shared_mutex m(rt, "shared:guard");
     dibs::semaphore permits(rt, "permit:guard", 1);
@@ -82,7 +82,7 @@ void guards_tell_of_a_loss(dibs::runtime &rt)
     CHECK_THROWS(dibs::errc::lost, adopted.release());
 }
 
-void waits_have_an_end(dibs::runtime &rt)
+CASE(waits_have_an_end, dibs::runtime &rt)
 {
     dibs::shared_mutex m(rt, "shared:waits");
     std::unique_lock writer(m);
@@ -95,7 +95,7 @@ void waits_have_an_end(dibs::runtime &rt)
     CHECK(std::shared_lock(m, 10s).owns_lock());
 }
 
-void no_more_than_the_permits(dibs::runtime &rt)
+CASE(no_more_than_the_permits, dibs::runtime &rt)
 {
     dibs::semaphore s(rt, "permits", 2);
     const auto has_another = [&] {
@@ -134,10 +134,7 @@ int main(int argc, char **argv)
     begin_test(argc, argv);
     {
         dibs::runtime rt(configuration().label("shared_test"));
-        readers_are_together_and_a_writer_is_alone(rt);
-        guards_tell_of_a_loss(rt);
-        waits_have_an_end(rt);
-        no_more_than_the_permits(rt);
+        run_cases(rt);
     }
     return failures ? 1 : 0;
 }

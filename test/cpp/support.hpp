@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <string>
 #include <thread>
+#include <vector>
 
 using namespace std::chrono_literals;
 using std::chrono::steady_clock;
@@ -63,6 +64,20 @@ template <class Function> thrown error_of(Function function)
 }
 
 #define CHECK_THROWS(error, expression) CHECK(error_of([&] { expression; }).code == (error))
+
+/* What run_cases() calls with the runtime, in the order of the file: CASE(name, dibs::runtime &rt) { ... } */
+std::vector<void (*)(dibs::runtime &)> cases;
+
+#define CASE(name, parameter)                                                                                          \
+    void name(parameter);                                                                                              \
+    [[maybe_unused]] const bool name##_is_a_case = (cases.push_back(name), true);                                      \
+    void name(parameter)
+
+void run_cases(dibs::runtime &rt)
+{
+    for (const auto &run : cases)
+        run(rt);
+}
 
 template <class Function> void in_another_thread(Function function)
 {

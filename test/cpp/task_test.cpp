@@ -71,7 +71,7 @@ bool lock_now(dibs::queue &queue, dibs::task &task, const char *name, told &to, 
 
 /* ---------------------------------------------------------------------------- cases */
 
-void a_scope_acts_for_its_task(dibs::runtime &rt)
+CASE(a_scope_acts_for_its_task, dibs::runtime &rt)
 {
     dibs::mutex m(rt, "scope");
     dibs::task one(rt), two(rt);
@@ -100,7 +100,7 @@ void a_scope_acts_for_its_task(dibs::runtime &rt)
     m.unlock();
 }
 
-void a_scope_outlives_its_task(dibs::runtime &rt)
+CASE(a_scope_outlives_its_task, dibs::runtime &rt)
 {
     dibs::mutex m(rt, "scope's task ends");
     auto task = std::make_optional<dibs::task>(rt);
@@ -113,7 +113,7 @@ void a_scope_outlives_its_task(dibs::runtime &rt)
     m.unlock();
 }
 
-void a_begun_lock_is_granted(dibs::runtime &rt)
+CASE(a_begun_lock_is_granted, dibs::runtime &rt)
 {
     dibs::queue queue;
     dibs::task task(rt), other(rt);
@@ -141,7 +141,7 @@ void a_begun_lock_is_granted(dibs::runtime &rt)
 }
 
 /* The function does not keep what it got. */
-void a_lock_that_nobody_keeps_is_given_up(dibs::runtime &rt)
+CASE(a_lock_that_nobody_keeps_is_given_up, dibs::runtime &rt)
 {
     dibs::queue queue;
     dibs::task task(rt);
@@ -155,7 +155,7 @@ void a_lock_that_nobody_keeps_is_given_up(dibs::runtime &rt)
     CHECK(becomes([&] { return !taken(rt, "unwanted"); }));
 }
 
-void a_begun_lock_fails(dibs::runtime &rt)
+CASE(a_begun_lock_fails, dibs::runtime &rt)
 {
     dibs::queue queue;
     dibs::task holder(rt), task(rt);
@@ -177,7 +177,7 @@ void a_begun_lock_fails(dibs::runtime &rt)
     CHECK(lock_now(queue, task, "another", to) && to.times == 3);
 }
 
-void the_queue_tells_poll(dibs::runtime &rt)
+CASE(the_queue_tells_poll, dibs::runtime &rt)
 {
     dibs::queue queue;
     dibs::task holder(rt), task(rt);
@@ -194,7 +194,7 @@ void the_queue_tells_poll(dibs::runtime &rt)
     CHECK(dispatches_until(queue, [&] { return poll(&one, 1, 0) == 0; }));
 }
 
-void cancels(dibs::runtime &rt)
+CASE(cancels, dibs::runtime &rt)
 {
     dibs::queue queue;
     dibs::task holder(rt), task(rt);
@@ -221,7 +221,7 @@ void cancels(dibs::runtime &rt)
 }
 
 /* What is begun while something is under way waits in the task. */
-void one_thing_after_the_other(dibs::runtime &rt)
+CASE(one_thing_after_the_other, dibs::runtime &rt)
 {
     dibs::queue queue;
     dibs::task task(rt);
@@ -238,7 +238,7 @@ void one_thing_after_the_other(dibs::runtime &rt)
     c.lock.check();
 }
 
-void an_unlock_waits_for_the_thread_inside(dibs::runtime &rt)
+CASE(an_unlock_waits_for_the_thread_inside, dibs::runtime &rt)
 {
     dibs::queue queue;
     dibs::task task(rt);
@@ -256,7 +256,7 @@ void an_unlock_waits_for_the_thread_inside(dibs::runtime &rt)
     CHECK(becomes([&] { return !taken(rt, "inside"); }));
 }
 
-void releases(dibs::runtime &rt)
+CASE(releases, dibs::runtime &rt)
 {
     dibs::queue queue;
     dibs::task task(rt);
@@ -273,7 +273,7 @@ void releases(dibs::runtime &rt)
     CHECK_THROWS(dibs::errc::not_held, to.lock.on_lost(ends));
 }
 
-void tells_of_a_loss(dibs::runtime &rt)
+CASE(tells_of_a_loss, dibs::runtime &rt)
 {
     dibs::queue queue;
     dibs::task task(rt);
@@ -299,7 +299,7 @@ void tells_of_a_loss(dibs::runtime &rt)
     CHECK(lock_now(queue, task, "loss", to));
 }
 
-void a_task_ends(dibs::runtime &rt)
+CASE(a_task_ends, dibs::runtime &rt)
 {
     dibs::queue queue;
     dibs::task holder(rt);
@@ -326,7 +326,7 @@ void a_task_ends(dibs::runtime &rt)
 }
 
 /* Its lock was granted, but nobody had dispatched that: the end of the task gave the lock up. */
-void a_task_ends_before_its_grant_is_dispatched(dibs::runtime &rt)
+CASE(a_task_ends_before_its_grant_is_dispatched, dibs::runtime &rt)
 {
     dibs::queue queue;
     auto task = std::make_optional<dibs::task>(rt);
@@ -342,7 +342,7 @@ void a_task_ends_before_its_grant_is_dispatched(dibs::runtime &rt)
 }
 
 /* What a program begins by the functions of dibs.h is no lock of this header, whatever its argument is. */
-void a_foreign_completion_is_dropped(dibs::runtime &rt)
+CASE(a_foreign_completion_is_dropped, dibs::runtime &rt)
 {
     dibs::queue queue;
     dibs::task holder(rt), task(rt);
@@ -398,7 +398,7 @@ std::time_t processor_seconds()
 }
 
 /* The end of each takes as long as that of one, and the end of their queue no more stack than that of an empty one. */
-void many_tasks_end(dibs::runtime &rt)
+CASE(many_tasks_end, dibs::runtime &rt)
 {
     dibs::queue queue;
     dibs::task holder(rt);
@@ -420,7 +420,7 @@ void many_tasks_end(dibs::runtime &rt)
     CHECK(becomes([&] { return !taken(rt, "many end"); }));
 }
 
-void a_queue_ends(dibs::runtime &rt)
+CASE(a_queue_ends, dibs::runtime &rt)
 {
     auto queue = std::make_optional<dibs::queue>();
     const auto kept = std::make_shared<int>();
@@ -439,7 +439,7 @@ void a_queue_ends(dibs::runtime &rt)
     CHECK(becomes([&] { return !taken(rt, "queue ends"); }));
 }
 
-void what_a_function_throws_leaves_dispatch(dibs::runtime &rt)
+CASE(what_a_function_throws_leaves_dispatch, dibs::runtime &rt)
 {
     dibs::queue queue;
     dibs::task one(rt), two(rt);
@@ -452,7 +452,7 @@ void what_a_function_throws_leaves_dispatch(dibs::runtime &rt)
 }
 
 /* Behind the function that threw, the next dispatch tells of what could not be begun, and then has told something. */
-void what_is_refused_is_told_after_a_throw(dibs::runtime &rt)
+CASE(what_is_refused_is_told_after_a_throw, dibs::runtime &rt)
 {
     dibs::queue queue;
     dibs::task holder(rt), task(rt);
@@ -473,7 +473,7 @@ void what_is_refused_is_told_after_a_throw(dibs::runtime &rt)
 }
 
 /* A lock that waits in the task does not come before the end of a guard that the function drops. */
-void a_dropped_guard_gives_up_before_what_waits(dibs::runtime &rt)
+CASE(a_dropped_guard_gives_up_before_what_waits, dibs::runtime &rt)
 {
     dibs::queue queue;
     dibs::task holder(rt), task(rt), other(rt);
@@ -489,7 +489,7 @@ void a_dropped_guard_gives_up_before_what_waits(dibs::runtime &rt)
 }
 
 /* What waits in the task bears that the function acts for the task meanwhile. */
-void what_waits_bears_a_scope(dibs::runtime &rt)
+CASE(what_waits_bears_a_scope, dibs::runtime &rt)
 {
     dibs::queue queue;
     dibs::task task(rt), other(rt);
@@ -509,7 +509,7 @@ void what_waits_bears_a_scope(dibs::runtime &rt)
 }
 
 /* The function of a completion begins more, and waits for it by dispatching. */
-void a_function_dispatches(dibs::runtime &rt)
+CASE(a_function_dispatches, dibs::runtime &rt)
 {
     dibs::queue queue;
     dibs::task task(rt);
@@ -528,7 +528,7 @@ void a_function_dispatches(dibs::runtime &rt)
 }
 
 /* Of what waited, nothing is under way whose completion would still come: the queue is readable all the same. */
-void a_task_ends_inside_its_scope(dibs::runtime &rt)
+CASE(a_task_ends_inside_its_scope, dibs::runtime &rt)
 {
     dibs::queue queue;
     auto task = std::make_optional<dibs::task>(rt);
@@ -552,7 +552,7 @@ void a_task_ends_inside_its_scope(dibs::runtime &rt)
 }
 
 /* Another queue than that which is dispatched is told of what could not be begun. */
-void what_is_refused_wakes_its_own_queue(dibs::runtime &rt)
+CASE(what_is_refused_wakes_its_own_queue, dibs::runtime &rt)
 {
     dibs::queue queue, other;
     dibs::task task(rt);
@@ -569,7 +569,7 @@ void what_is_refused_wakes_its_own_queue(dibs::runtime &rt)
 }
 
 /* Who waits for a queue is woken without an unlock that the program did not call. */
-void what_is_refused_is_no_unlock(dibs::runtime &rt)
+CASE(what_is_refused_is_no_unlock, dibs::runtime &rt)
 {
     dibs::queue queue;
     told first, refused;
@@ -586,7 +586,7 @@ void what_is_refused_is_no_unlock(dibs::runtime &rt)
     CHECK(rt.stats().not_held == before);
 }
 
-void tasks_move(dibs::runtime &rt)
+CASE(tasks_move, dibs::runtime &rt)
 {
     dibs::queue queue;
     dibs::task first(rt);
@@ -668,7 +668,7 @@ struct worker {
     int turns = 0;
 };
 
-void many_tasks_and_threads(dibs::runtime &rt)
+CASE(many_tasks_and_threads, dibs::runtime &rt)
 {
     dibs::queue queue;
     std::vector<std::unique_ptr<worker>> workers;
@@ -773,7 +773,7 @@ job takes_turns(dibs::runtime &rt, dibs::queue &queue, const char *name, int tur
     }
 }
 
-void coroutines_take_turns(dibs::runtime &rt)
+CASE(coroutines_take_turns, dibs::runtime &rt)
 {
     dibs::queue queue;
     std::vector<job> jobs;
@@ -801,7 +801,7 @@ job gives_up(dibs::task_guard &lock)
     co_await lock.release();
 }
 
-void coroutines_are_told_of_failures(dibs::runtime &rt)
+CASE(coroutines_are_told_of_failures, dibs::runtime &rt)
 {
     dibs::queue queue;
     dibs::task holder(rt), task(rt);
@@ -829,7 +829,7 @@ void coroutines_are_told_of_failures(dibs::runtime &rt)
 }
 
 /* A coroutine that is destroyed while it waits leaves nothing: neither the task's wait, nor a lock that comes later. */
-void coroutines_are_destroyed(dibs::runtime &rt)
+CASE(coroutines_are_destroyed, dibs::runtime &rt)
 {
     dibs::queue queue;
     dibs::task holder(rt), task(rt);
@@ -850,7 +850,7 @@ void coroutines_are_destroyed(dibs::runtime &rt)
 }
 
 #if defined(__cpp_lib_jthread)
-void a_stop_cancels(dibs::runtime &rt)
+CASE(a_stop_cancels, dibs::runtime &rt)
 {
     dibs::queue queue;
     std::stop_source stop;
@@ -877,40 +877,7 @@ int main(int argc, char **argv)
     begin_test(argc, argv);
     {
         dibs::runtime rt(configuration().label("task_test"));
-        a_scope_acts_for_its_task(rt);
-        a_scope_outlives_its_task(rt);
-        a_begun_lock_is_granted(rt);
-        a_lock_that_nobody_keeps_is_given_up(rt);
-        a_begun_lock_fails(rt);
-        the_queue_tells_poll(rt);
-        cancels(rt);
-        one_thing_after_the_other(rt);
-        an_unlock_waits_for_the_thread_inside(rt);
-        releases(rt);
-        tells_of_a_loss(rt);
-        a_task_ends(rt);
-        a_task_ends_before_its_grant_is_dispatched(rt);
-        a_foreign_completion_is_dropped(rt);
-        many_tasks_end(rt);
-        a_queue_ends(rt);
-        what_a_function_throws_leaves_dispatch(rt);
-        what_is_refused_is_told_after_a_throw(rt);
-        a_dropped_guard_gives_up_before_what_waits(rt);
-        what_waits_bears_a_scope(rt);
-        a_function_dispatches(rt);
-        a_task_ends_inside_its_scope(rt);
-        what_is_refused_wakes_its_own_queue(rt);
-        what_is_refused_is_no_unlock(rt);
-        tasks_move(rt);
-        many_tasks_and_threads(rt);
-#if defined(__cpp_lib_coroutine)
-        coroutines_take_turns(rt);
-        coroutines_are_told_of_failures(rt);
-        coroutines_are_destroyed(rt);
-#if defined(__cpp_lib_jthread)
-        a_stop_cancels(rt);
-#endif
-#endif
+        run_cases(rt);
     }
     a_runtime_closes();
     what_is_refused_at_the_end_wakes_its_own_queue();
