@@ -38,11 +38,6 @@ static struct moving name_at(struct scene *s, size_t node)
     return (struct moving){name, slot_of(s, name), from, other_than(s, from)};
 }
 
-static void use_once(struct scene *s, const char *name)
-{
-    lock_and_release(s->rt, name, 0);
-}
-
 /* ------------------------------------------------------------------------------ ASK */
 
 /* No node has a key of the lock: a new lock begins at the node that gets the slot. */
@@ -84,7 +79,7 @@ TEST_ON(a_lock_that_moved_before_its_slot_is_followed, struct scene *s)
     assert_false(has_lock(m.to, m.name));
     assert_status(DIBS_LOST, dibs_unlock(s->rt, m.name));
     cluster_close_slot(s->c, m.slot, m.to);
-    use_once(s, m.name);
+    lock_and_release(s->rt, m.name, 0);
 }
 
 /* A retraction follows, too: a lock is taken, and its runtime closed, while the old node has no key of the lock. */
@@ -127,7 +122,7 @@ TEST_ON(an_acquire_waits_for_a_lock_in_two_parts, struct scene *s)
 {
     open_on_cluster(s, LONG_LEASE_MS);
     struct moving m = name_at(s, 0);
-    use_once(s, m.name);
+    lock_and_release(s->rt, m.name, 0);
     cluster_open_slot(s->c, m.slot, m.to);
     actor *a = actor_locking(s->rt, m.name, LIMIT_MS);
     expect_held_up(a);
@@ -187,14 +182,14 @@ TEST_ON(a_migration_is_waited_for_no_longer_than_an_outage, struct scene *s)
     s->config.outage_ms = 300;
     open_on_cluster(s, LONG_LEASE_MS);
     struct moving m = name_at(s, 1);
-    use_once(s, m.name);
+    lock_and_release(s->rt, m.name, 0);
     cluster_open_slot(s->c, m.slot, m.to);
     int64_t before = now_ms();
     assert_status(DIBS_UNAVAILABLE, dibs_timedlock(s->rt, m.name, LIMIT_MS));
     assert_true(now_ms() - before >= 300);
     cluster_move_keys(s->c, m.slot, m.to);
     cluster_close_slot(s->c, m.slot, m.to);
-    use_once(s, m.name);
+    lock_and_release(s->rt, m.name, 0);
 }
 
 /* ---------------------------------------------------------------------- CLUSTERDOWN */
@@ -203,7 +198,7 @@ TEST_ON(an_acquire_waits_for_a_slot_without_a_node, struct scene *s)
 {
     open_patient_on_cluster(s, LONG_LEASE_MS);
     struct moving m = name_at(s, 2);
-    use_once(s, m.name);
+    lock_and_release(s->rt, m.name, 0);
     server_do(m.from, "DEL dibs:fence:{lock:%s}", m.name);
     server_do(m.from, "CLUSTER DELSLOTS %u", m.slot);
     actor *a = actor_locking(s->rt, m.name, LIMIT_MS);
@@ -247,7 +242,7 @@ TEST_ON(an_ask_in_doubt_moves_with_its_slot, struct scene *s)
     open_on_cluster(s, 10 * LONG_LEASE_MS);
     const char *other = new_name(s, s->c->nodes[2]);
     struct moving m = name_at(s, 2);
-    use_once(s, m.name);
+    lock_and_release(s->rt, m.name, 0);
     unsigned port = own_port(m.from, 0);
     assert_int_not_equal(port, 0);
     server_do(m.from, "CONFIG SET maxclients 1");

@@ -29,11 +29,10 @@ static void check_after_acquire(fixture *f, dibs_runtime *rt, script_server *net
     int64_t ended = now_ms();
 
     if (status == DIBS_OK) {
-        dibs_owner owner;
         char token[200];
 
         assert_true(server_string(f->server, token, sizeof token, "GET lock:cut"));
-        assert_status(DIBS_OK, dibs_query(f->rt, "cut", &owner));
+        dibs_owner owner = owner_of(f->rt, "cut");
         assert_string_equal(owner.token, token);
         assert_status(DIBS_OK, dibs_check(rt, "cut"));
         assert_int_equal(hold_of(rt, "cut").count, 1);

@@ -52,7 +52,6 @@ static void expect_next(process *const *teams, size_t next, int member)
 TEST_ON(threads_of_processes_are_served_in_order, fixture *f)
 {
     process *teams[TEAMS];
-    dibs_owner owner;
 
     fixture_open(f, LONG_LEASE_MS);
     for (int i = 0; i < TEAMS; i++)
@@ -63,7 +62,7 @@ TEST_ON(threads_of_processes_are_served_in_order, fixture *f)
             member_begins(teams[(i + round) % TEAMS], i / TEAMS, DIBS_FAIR);
             queue_await(f->server, "x", i + 1);
         }
-        assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
+        dibs_owner owner = owner_of(f->rt, "x");
         assert_int_equal(owner.waiters, TEAMS * MEMBERS);
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
         for (int i = 0; i < TEAMS * MEMBERS; i++) {

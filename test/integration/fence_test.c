@@ -148,14 +148,13 @@ TEST_ON(each_name_has_its_own_fence_and_nesting_keeps_it, fixture *f)
 
 TEST_ON(query_shows_the_holders_fence, fixture *f)
 {
-    dibs_owner owner;
     uint64_t fence;
 
     fixture_open(f, 0);
     for (int i = 0; i < 5; i++) {
         assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
         fence = fence_of(f->rt, "x");
-        assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
+        dibs_owner owner = owner_of(f->rt, "x");
         /*
          * The fence of the same grant. A holder's own fence may be ahead by the hand-overs inside its process; there
          * were none here.
@@ -163,7 +162,7 @@ TEST_ON(query_shows_the_holders_fence, fixture *f)
         assert_int_equal(owner.fence / 1024, fence / 1024);
         assert_true(owner.fence <= fence);
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-        assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
+        owner = owner_of(f->rt, "x");
         assert_false(owner.held);
         assert_int_equal(owner.fence / 1024, fence / 1024);
     }
@@ -192,18 +191,17 @@ TEST_ON(a_malformed_fence_counts_as_none, fixture *f)
                                         "1e15", "1e300", "0x7f", "1.5", "18446744073709551615", "text",
                                         ""};
     uint64_t fence = 0;
-    dibs_owner owner;
 
     fixture_open(f, LONG_LEASE_MS);
     fence = next_fence(f->rt, "x", fence);
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         print_message("# %s\n", texts[i]);
         server_do(f->server, "SET dibs:fence:{lock:x} %s PX 100000", texts[i]);
-        assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
+        dibs_owner owner = owner_of(f->rt, "x");
         assert_true(owner.fence < (uint64_t)1 << 63);
         fence = next_fence(f->rt, "x", fence);
         fence = next_fence(f->rt, "x", fence);
-        assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
+        owner = owner_of(f->rt, "x");
         assert_true(owner.fence > 0 && owner.fence <= fence);
     }
 }

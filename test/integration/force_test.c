@@ -196,10 +196,9 @@ TEST_ON(a_forced_unlock_takes_the_token_as_shown, fixture *f)
     for (size_t i = 0; i < sizeof labels / sizeof labels[0]; i++) {
         dibs_config config = {.lease_ms = LONG_LEASE_MS, .label = labels[i]};
         dibs_runtime *holder = open_url(f->server->url, &config);
-        dibs_owner owner;
 
         assert_status(DIBS_OK, dibs_lock(holder, "x"));
-        assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
+        dibs_owner owner = owner_of(f->rt, "x");
         assert_true(owner.held);
         assert_that(strstr(owner.token, labels[i]), "%s", owner.token);
         assert_status(DIBS_OK, dibs_force_unlock(f->rt, "x", owner.token));

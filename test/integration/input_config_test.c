@@ -96,13 +96,12 @@ TEST(configurations_are_checked)
 TEST_ON(the_label_is_shown_in_the_token, fixture *f)
 {
     static const char *const labels[] = {"w", "worker-7", "123456789012345678901234567890123456789012345678"};
-    dibs_owner owner;
 
     for (size_t i = 0; i < 3; i++) {
         f->config.label = labels[i];
         fixture_open(f, 0);
         assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-        assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
+        dibs_owner owner = owner_of(f->rt, "x");
         assert_that(strstr(owner.token, labels[i]) != NULL, "%s", owner.token);
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
         close_runtime(&f->rt);

@@ -57,12 +57,6 @@ static const dibs_owner *listed_owner(const struct listed *listed, const char *n
     return owner;
 }
 
-static dibs_owner look(dibs_runtime *rt, const char *name)
-{
-    dibs_owner owner = owner_of(rt, name);
-    return owner;
-}
-
 /* Sets the keys of many locks, "NAME0"..., by hand and without fences. */
 static void set_many(server *s, const char *name, int count)
 {
@@ -81,7 +75,7 @@ TEST_ON(a_list_shows_the_owners_of_a_query, fixture *f)
     assert_status(DIBS_OK, dibs_lock(f->rt, "b"));
     const struct listed *listed = list(f->rt, NULL);
     assert_int_equal(listed->count, 2);
-    dibs_owner asked = look(f->rt, "a");
+    dibs_owner asked = owner_of(f->rt, "a");
     const dibs_owner *told = listed_owner(listed, "a");
     assert_string_equal(told->token, asked.token);
     assert_int_equal(told->fence, asked.fence);
@@ -385,24 +379,24 @@ TEST_ON(list_reports_an_absent_server, fixture *f)
 
 static void await_held(dibs_runtime *rt, int64_t ms)
 {
-    await_that(look(rt, "a").held_ms >= ms);
+    await_that(owner_of(rt, "a").held_ms >= ms);
 }
 
 TEST_ON(held_ms_counts_from_the_grant, fixture *f)
 {
     fixture_open(f, LONG_LEASE_MS);
-    assert_int_equal(look(f->rt, "a").held_ms, 0);
+    assert_int_equal(owner_of(f->rt, "a").held_ms, 0);
     int64_t began = now_ms();
     assert_status(DIBS_OK, dibs_lock(f->rt, "a"));
     await_held(f->rt, 50);
     assert_status(DIBS_OK, dibs_extend(f->rt, "a", LONG_LEASE_MS));
-    int64_t held = look(f->rt, "a").held_ms;
+    int64_t held = owner_of(f->rt, "a").held_ms;
     assert_true(held >= 50 && held <= now_ms() - began + 1);
     assert_int_equal(listed_owner(list(f->rt, NULL), "a")->held_ms >= held, 1);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "a"));
     began = now_ms();
     assert_status(DIBS_OK, dibs_lock(f->rt, "a"));
-    assert_true(look(f->rt, "a").held_ms <= now_ms() - began + 1);
+    assert_true(owner_of(f->rt, "a").held_ms <= now_ms() - began + 1);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "a"));
 }
 
@@ -420,14 +414,14 @@ TEST_ON(held_ms_is_unknown_where_the_fence_is_no_time, fixture *f)
 
     fixture_open(f, LONG_LEASE_MS);
     server_do(f->server, "SET lock:a dibs:someone PX 600000");
-    assert_int_equal(look(f->rt, "a").held_ms, -1);
+    assert_int_equal(owner_of(f->rt, "a").held_ms, -1);
     for (size_t i = 0; i < sizeof fences / sizeof fences[0]; i++) {
         server_do(f->server, "SET dibs:fence:{lock:a} %s PX 600000", fences[i]);
-        assert_int_equal(look(f->rt, "a").held_ms, -1);
+        assert_int_equal(owner_of(f->rt, "a").held_ms, -1);
     }
     server_do(f->server, "SET lock:a foreign PX 600000");
     server_do(f->server, "SET dibs:fence:{lock:a} 1700000000000000 PX 600000");
-    assert_int_equal(look(f->rt, "a").held_ms, -1);
+    assert_int_equal(owner_of(f->rt, "a").held_ms, -1);
     server_do(f->server, "FLUSHALL");
 }
 
@@ -438,7 +432,7 @@ TEST_WITH(a_quorum_computes_held_ms_by_the_foremost_clock, masters_setup_5_with_
     int64_t began = now_ms();
     masters_lock_at_all(m, "a");
     await_held(m->rt, 50);
-    int64_t held = look(m->rt, "a").held_ms;
+    int64_t held = owner_of(m->rt, "a").held_ms;
     assert_that(held <= now_ms() - began + 100, "%lld ms", (long long)held);
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
 }

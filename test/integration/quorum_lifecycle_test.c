@@ -372,12 +372,11 @@ TEST_WITH(fences_grow_though_clocks_differ, masters_setup_5_with_clocks, masters
 
     masters_open_connected(m, LONG_LEASE_MS);
     for (size_t i = 0; i < 30; i++) {
-        dibs_hold hold;
         size_t away = i % m->count, another = (i + 1 + i / m->count % 4) % m->count;
         server_do(m->servers[away], "SET lock:a foreign PX 600000");
         server_do(m->servers[another], "SET lock:a foreign PX 600000");
         assert_status(DIBS_OK, dibs_timedlock(m->rt, "a", LIMIT_MS));
-        assert_status(DIBS_OK, dibs_hold_of(m->rt, "a", &hold));
+        dibs_hold hold = hold_of(m->rt, "a");
         assert_true(hold.fence > last);
         last = hold.fence;
         assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));

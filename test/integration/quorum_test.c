@@ -1,16 +1,16 @@
 /* A quorum of masters: grants, renewals and releases while all masters are well, or a minority is not. */
+#include "support/fixture.h"
 #include "support/masters.h"
 
 /* On a busy machine a master may rest at the time of the ask: then the next renewal tops the lock up there. */
 TEST_ON_THREE_AND_FIVE(a_lock_is_granted_by_all_masters, masters *m)
 {
-    dibs_hold hold;
     uint64_t last = 0;
 
     masters_open_connected(m, SAFE_LEASE_MS);
     for (int i = 0; i < 20; i++) {
         assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
-        assert_status(DIBS_OK, dibs_hold_of(m->rt, "a", &hold));
+        dibs_hold hold = hold_of(m->rt, "a");
         assert_true(hold.fence > last);
         last = hold.fence;
         masters_await_keys(m, "a", m->count);

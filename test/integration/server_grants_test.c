@@ -476,18 +476,17 @@ TEST_ON(a_wait_ends_in_time_though_the_store_is_slow, fixture *f)
 TEST_ON(query_counts_the_waiters, fixture *f)
 {
     process *agents[4];
-    dibs_owner owner;
 
     fixture_open_holding(f, LONG_LEASE_MS, "x");
     for (int i = 0; i < 4; i++) {
-        assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
+        dibs_owner owner = owner_of(f->rt, "x");
         assert_int_equal(owner.waiters, i);
         agents[i] = agent_in_queue(f, LONG_LEASE_MS, i);
     }
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     for (int i = 0; i < 4; i++) { /* who came first is first */
         assert_status(DIBS_OK, agent_result(agents[i]));
-        assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
+        dibs_owner owner = owner_of(f->rt, "x");
         assert_int_equal(owner.waiters, 3 - i);
         assert_status(DIBS_OK, agent_unlock(agents[i], "x"));
         agent_stop(agents[i]);

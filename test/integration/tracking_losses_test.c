@@ -6,11 +6,6 @@
 #include "support/restart.h"
 #include "support/tracking.h"
 
-static void clear(fixture *f)
-{
-    server_do(f->server, "FLUSHALL");
-}
-
 /* ------------------------------------------------------------- what ends a lock */
 
 static void expect_loss_by(fixture *f, const char *command)
@@ -19,7 +14,7 @@ static void expect_loss_by(fixture *f, const char *command)
     int64_t since = now_ms();
     server_do(f->server, command);
     expect_told_of_loss(f, "x", since);
-    clear(f);
+    server_do(f->server, "FLUSHALL");
     expect_works(f, f->rt, "x");
 }
 
@@ -55,7 +50,7 @@ TEST_ON(a_loss_to_sharers_is_noticed_by_who_holds_alone, fixture *f)
     server_do(f->server, "SET lock:x dibs:shared PX 600000"); /* before the lease is watched */
     int64_t since = now_ms();
     expect_told_of_loss(f, "x", since);
-    clear(f);
+    server_do(f->server, "FLUSHALL");
 }
 
 TEST_ON(a_loss_in_a_transaction_is_noticed, fixture *f)
@@ -67,7 +62,7 @@ TEST_ON(a_loss_in_a_transaction_is_noticed, fixture *f)
     server_do(f->server, "SET lock:x another PX 600000");
     server_do(f->server, "EXEC");
     expect_told_of_loss(f, "x", since);
-    clear(f);
+    server_do(f->server, "FLUSHALL");
 }
 
 /* The key is the one that was used least recently, and gives way to many others. */
@@ -94,12 +89,11 @@ TEST_ON(a_loss_by_eviction_is_noticed, fixture *f)
 TEST_ON(a_loss_by_a_forced_unlock_is_noticed, fixture *f)
 {
     dibs_runtime *other = test_runtime(open_runtime(f->server, LONG_LEASE_MS));
-    dibs_owner owner;
 
     fixture_open_patient(f, 0);
     for (int i = 0; i < 2; i++) {
         lock_tracked(f, "x");
-        assert_status(DIBS_OK, dibs_query(other, "x", &owner));
+        dibs_owner owner = owner_of(other, "x");
         int64_t since = now_ms();
         assert_status(DIBS_OK, dibs_force_unlock(other, "x", i == 0 ? NULL : owner.token));
         expect_told_of_loss(f, "x", since);
