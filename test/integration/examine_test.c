@@ -116,8 +116,8 @@ TEST_ON(examine_reports_a_connection_that_breaks, fixture *f)
 TEST_ON(examine_reports_a_silent_server, fixture *f)
 {
     script_server *net = fixture_between(f);
-    dibs_runtime *rt =
-        open_url(script_server_url(net), &(dibs_config){.connect_timeout_ms = 300, .command_timeout_ms = 200});
+    dibs_runtime *rt = test_runtime(
+        open_url(script_server_url(net), &(dibs_config){.connect_timeout_ms = 300, .command_timeout_ms = 200}));
 
     script_server_add(net, (script_rule){.match = "*1\r\n$4\r\nINFO\r\n", .action = SCRIPT_STALL_REPLY});
     /* Where the machine stalls, no connection may have been made in time. */
@@ -127,7 +127,6 @@ TEST_ON(examine_reports_a_silent_server, fixture *f)
     server_resume(f->server);
     script_server_clear(net);
     script_server_release(net);
-    dibs_close(rt);
 }
 
 /* -------------------------------------------------------------------- from INFO */

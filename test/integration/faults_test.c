@@ -271,8 +271,8 @@ TEST_ON(an_ask_refused_when_sent_again_is_retracted, fixture *f)
 TEST_ON(a_release_and_ask_refused_when_sent_again_are_retracted, fixture *f)
 {
     script_server *net = fixture_between(f);
-    dibs_runtime *rt =
-        open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS, .handoff_ms = DIBS_NO_HANDOFF});
+    dibs_runtime *rt = test_runtime(
+        open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS, .handoff_ms = DIBS_NO_HANDOFF}));
     actor *waiter = actor_start();
 
     for (int i = 0; i < 3; i++) {
@@ -285,8 +285,6 @@ TEST_ON(a_release_and_ask_refused_when_sent_again_are_retracted, fixture *f)
         script_server_clear(net);
         assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
     }
-    actor_end(waiter);
-    dibs_close(rt);
 }
 
 /* ------------------------------------------------------ temporary refusals */

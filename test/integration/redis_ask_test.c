@@ -229,8 +229,6 @@ TEST_ON(an_unlock_for_another_thread_is_one_command, fixture *f)
         assert_int_equal(server_asks(f->server), scripts + 1);
     }
     assert_status(DIBS_OK, actor_unlock(threads[0], f->rt, "x"));
-    actor_end(threads[0]);
-    actor_end(threads[1]);
 }
 
 #define OWNED_MS 2000

@@ -317,7 +317,6 @@ TEST_ON(waiters_wait_for_the_lease_of_a_killed_holder, fixture *f)
     print_message("# held %" PRId64 " ms after the end of the lease\n", now_ms() - begin - left);
     assert_status(DIBS_OK, agent_unlock(agents[0], "x"));
     agent_has_it(f, agents[1]);
-    agent_stop(agents[0]);
     process_free(holder);
 }
 
@@ -434,8 +433,6 @@ TEST_ON(a_full_server_still_grants, fixture *f)
     assert_status(DIBS_OK, agent_unlock(agents[1], "x"));
     queue_assert_gone(f->server, "x");
     server_do(f->server, "CONFIG SET maxmemory 0");
-    agent_stop(agents[0]);
-    agent_stop(agents[1]);
 }
 
 /* ------------------------------------------------------------------- bounds */

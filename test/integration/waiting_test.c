@@ -259,8 +259,8 @@ TEST_ON(a_lost_push_costs_time_and_nothing_else, fixture *f)
 TEST_ON(a_waiter_survives_broken_connections, fixture *f)
 {
     script_server *net = fixture_between(f);
-    dibs_runtime *rt =
-        open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS, .outage_ms = LIMIT_MS});
+    dibs_runtime *rt = test_runtime(
+        open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS, .outage_ms = LIMIT_MS}));
     actor *waiter = actor_start();
 
     fixture_open(f, LONG_LEASE_MS);
@@ -273,8 +273,6 @@ TEST_ON(a_waiter_survives_broken_connections, fixture *f)
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
         actor_gets(waiter, rt, "x");
     }
-    actor_end(waiter);
-    dibs_close(rt);
 }
 
 /* The waiter gives up just about when it is granted: in the end nobody holds it, or the waiter knows that it does. */
