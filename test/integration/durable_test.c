@@ -204,12 +204,12 @@ TEST_ON(an_acquire_waits_for_replicas_and_the_disk, fixture *f)
     config.min_replicas = 1;
     dibs_runtime *rt = test_runtime(open_url(script_server_url(net), &config));
     unsigned fired = script_server_fired(net);
-    script_server_add(net, (script_rule){.match = "WAIT\r\n", .action = SCRIPT_REPLACE, .bytes = ":1\r\n"});
+    script_server_answer(net, "WAIT\r\n", ":1\r\n");
     assert_status(DIBS_OK, dibs_trylock(rt, "x"));
     assert_int_equal(script_server_fired(net), fired + 2);
     assert_status(DIBS_OK, dibs_unlock(rt, "x"));
     answer_from_now_on(net, SAYS_YES);
-    script_server_add(net, (script_rule){.match = "WAIT\r\n", .action = SCRIPT_REPLACE, .bytes = ":0\r\n"});
+    script_server_answer(net, "WAIT\r\n", ":0\r\n");
     expect_given_back(f, rt, DIBS_UNAVAILABLE, "replica");
 }
 

@@ -138,7 +138,7 @@ static void expect_of_info(fixture *f, const char *info, const char *subject, di
     dibs_runtime *rt = open_url(script_server_url(net), NULL);
 
     const char *reply = formatted("$%zu\r\n%s\r\n", strlen(info), info);
-    script_server_add(net, (script_rule){.match = "*1\r\n$4\r\nINFO\r\n", .action = SCRIPT_REPLACE, .bytes = reply});
+    script_server_answer(net, "*1\r\n$4\r\nINFO\r\n", reply);
     expect(rt, subject, verdict, words);
     dibs_close(rt);
     script_server_stop(net);
@@ -292,17 +292,13 @@ TEST_ON(examine_reports_a_clock_that_differs, fixture *f)
     script_server *net = fixture_between(f);
     dibs_runtime *rt = test_runtime(open_url(script_server_url(net), NULL));
 
-    script_server_add(net, (script_rule){.match = "$4\r\nTIME\r\n",
-                                         .action = SCRIPT_REPLACE,
-                                         .bytes = "*2\r\n$10\r\n1000000000\r\n$1\r\n0\r\n"});
+    script_server_answer(net, "$4\r\nTIME\r\n", "*2\r\n$10\r\n1000000000\r\n$1\r\n0\r\n");
     expect(rt, "clock", WARN, "s behind this host's");
     script_server_clear(net);
-    script_server_add(net, (script_rule){.match = "$4\r\nTIME\r\n",
-                                         .action = SCRIPT_REPLACE,
-                                         .bytes = "*2\r\n$10\r\n9000000000\r\n$1\r\n0\r\n"});
+    script_server_answer(net, "$4\r\nTIME\r\n", "*2\r\n$10\r\n9000000000\r\n$1\r\n0\r\n");
     expect(rt, "clock", WARN, "s ahead of this host's");
     script_server_clear(net);
-    script_server_add(net, (script_rule){.match = "$4\r\nTIME\r\n", .action = SCRIPT_REPLACE, .bytes = "-ERR no\r\n"});
+    script_server_answer(net, "$4\r\nTIME\r\n", "-ERR no\r\n");
     expect(rt, "clock", WARN, "does not tell its time");
 }
 

@@ -246,9 +246,7 @@ TEST_ON(a_waiter_behind_a_sharer_leaves_the_queue_of_a_full_server, fixture *f)
 static void refuse_behind_a_lost_answer(script_server *net)
 {
     script_server_add(net, (script_rule){.match = "lock:x", .nth = 1, .action = SCRIPT_CLOSE_AFTER});
-    script_server_add(net, (script_rule){.match = "lock:x",
-                                         .action = SCRIPT_REPLACE,
-                                         .bytes = "-NOREPLICAS Not enough good replicas to write.\r\n"});
+    script_server_answer(net, "lock:x", "-NOREPLICAS Not enough good replicas to write.\r\n");
 }
 
 TEST_ON(an_ask_refused_when_sent_again_is_retracted, fixture *f)
@@ -343,8 +341,7 @@ TEST_ON(temporary_refusals_are_ridden_out, fixture *f)
 
     for (size_t i = 0; i < sizeof passing_refusals / sizeof *passing_refusals; i++) {
         print_message("# %s", passing_refusals[i]);
-        script_server_add(net,
-                          (script_rule){.match = "lock:x", .action = SCRIPT_REPLACE, .bytes = passing_refusals[i]});
+        script_server_answer(net, "lock:x", passing_refusals[i]);
         assert_status(DIBS_UNAVAILABLE, dibs_trylock(rt, "x"));
         actor_begin_lock(waiter, rt, "x", DIBS_WAIT_FOREVER);
         pause_ms(200);
@@ -391,7 +388,7 @@ TEST_ON(permanent_refusals_are_reported_at_once, fixture *f)
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         print_message("# %s", cases[i].reply);
-        script_server_add(net, (script_rule){.match = "lock:x", .action = SCRIPT_REPLACE, .bytes = cases[i].reply});
+        script_server_answer(net, "lock:x", cases[i].reply);
         assert_status(cases[i].status, dibs_trylock(rt, "x"));
         assert_status(cases[i].status, dibs_lock(rt, "x"));
         assert_true(stats_of(rt).store_errors > 0);

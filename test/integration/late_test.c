@@ -188,8 +188,7 @@ TEST_ON(a_server_clock_that_jumps_ahead_stops_no_call, fixture *f)
 {
     script_server *net = fixture_between(f);
 
-    script_server_add(
-        net, (script_rule){.match = "TIME\r\n", .action = SCRIPT_REPLACE, .bytes = "*2\r\n$1\r\n1\r\n$1\r\n0\r\n"});
+    script_server_answer(net, "TIME\r\n", "*2\r\n$1\r\n1\r\n$1\r\n0\r\n");
     open_without_client_kill(f, net);
     assert_true(script_server_fired(net) > 0);
     for (int i = 0; i < 3; i++) {

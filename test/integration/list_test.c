@@ -158,8 +158,7 @@ TEST_ON(a_list_works_without_the_type_of_scan, fixture *f)
     script_server *net = fixture_between(f);
     dibs_runtime *rt = test_runtime(open_url(script_server_url(net), NULL));
 
-    script_server_add(
-        net, (script_rule){.match = "\r\nTYPE\r\n", .action = SCRIPT_REPLACE, .bytes = "-ERR syntax error\r\n"});
+    script_server_answer(net, "\r\nTYPE\r\n", "-ERR syntax error\r\n");
     server_do(f->server, "RPUSH lock:list x");
     set_many(f->server, "a", 3000);
     assert_int_equal(list(rt, NULL)->count, 3000);
@@ -177,8 +176,7 @@ TEST_ON(a_list_starts_over_at_another_server, fixture *f)
 
     set_many(f->server, "a", 5000);
     script_server_add(net, (script_rule){.match = "\r\nSCAN\r\n", .nth = 3, .action = SCRIPT_CLOSE_BEFORE});
-    script_server_add(
-        net, (script_rule){.match = "$4\r\nINFO\r\n$6\r\nserver\r\n", .action = SCRIPT_REPLACE, .bytes = another});
+    script_server_answer(net, "$4\r\nINFO\r\n$6\r\nserver\r\n", another);
     assert_int_equal(list(rt, NULL)->count, 5000);
     assert_true(server_calls(f->server, "scan") >= 5 + 3);
     script_server_clear(net);

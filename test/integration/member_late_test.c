@@ -71,8 +71,7 @@ static void settle(struct play *p)
 /* The connections made from now on can't end earlier ones. */
 static void refuse_kill(struct play *p)
 {
-    script_server_add(
-        p->net, (script_rule){.match = "\r\nKILL\r\n", .action = SCRIPT_REPLACE, .bytes = "-NOPERM no right\r\n"});
+    script_server_answer(p->net, "\r\nKILL\r\n", "-NOPERM no right\r\n");
     script_server_cut(p->net);
 }
 
@@ -185,8 +184,7 @@ TEST_ON(an_ask_that_finds_the_clock_set_forward_gets_no_vote, struct play *p)
     struct dibs__error error;
 
     vote(p, true);
-    script_server_add(
-        p->net, (script_rule){.match = "TIME\r\n", .action = SCRIPT_REPLACE, .bytes = "*2\r\n$1\r\n1\r\n$1\r\n0\r\n"});
+    script_server_answer(p->net, "TIME\r\n", "*2\r\n$1\r\n1\r\n$1\r\n0\r\n");
     script_server_cut(p->net);
     assert_status(DIBS_UNAVAILABLE, store_ask(p->seat.store, &attempt, seat_deadline(), &answer, &error));
     assert_int_equal(answer.why, DIBS__WHY_STEPPED);

@@ -132,13 +132,10 @@ TEST_ON(a_restoration_over_an_old_connection_is_undone, fixture *f)
     script_server *net = fixture_between(f);
     dibs_config config = {.lease_ms = LONG_LEASE_MS, .command_timeout_ms = SAFE_LEASE_MS};
 
-    script_server_add(net, (script_rule){.match = "\r\nKILL\r\n",
-                                         .action = SCRIPT_REPLACE,
-                                         .bytes = "-NOPERM this user has no permissions\r\n"});
+    script_server_answer(net, "\r\nKILL\r\n", "-NOPERM this user has no permissions\r\n");
     dibs_runtime *rt = test_runtime(open_url(script_server_url(net), &config));
     assert_status(DIBS_OK, dibs_lock(rt, "x"));
-    script_server_add(net,
-                      (script_rule){.match = "TIME\r\n", .action = SCRIPT_REPLACE, .bytes = time_to_come(f->server)});
+    script_server_answer(net, "TIME\r\n", time_to_come(f->server));
     script_server_add(net, (script_rule){.match = FULL_RENEWAL_OF_X, .nth = 1, .action = SCRIPT_STALL_REQUEST});
     restart(f->server);
     await_locks(f->server, 1); /* over the next connection */

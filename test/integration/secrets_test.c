@@ -105,7 +105,7 @@ static void expect_kept_from(server *s, const char *command, const char *answer,
 
     events_init(&e);
     const char *url = formatted("%s?db=1", url_of(script_server_url(net), user));
-    script_server_add(net, (script_rule){.match = command, .action = SCRIPT_REPLACE, .bytes = answer});
+    script_server_answer(net, command, answer);
     dibs_config config = {.connect_timeout_ms = 300, .command_timeout_ms = 300, .outage_ms = 1};
     config.on_event = events_record;
     config.on_event_arg = &e;
@@ -156,7 +156,7 @@ TEST(no_answer_to_a_later_greeting_reveals_the_password)
         config.on_event = events_record;
         config.on_event_arg = &e;
         dibs_runtime *rt = open_url(url_of(script_server_url(net), j % 2), &config);
-        script_server_add(net, (script_rule){.match = "$4\r\nAUTH", .action = SCRIPT_REPLACE, .bytes = answers[j]});
+        script_server_answer(net, "$4\r\nAUTH", answers[j]);
         script_server_cut(net);
         for (int i = 0; i < 3; i++) {
             if (dibs_timedlock(rt, "x", 20) == DIBS_OK)

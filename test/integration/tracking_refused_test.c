@@ -219,7 +219,7 @@ static script_server *start_version(const fixture *f, const char *version, char 
 
     const char *text = formatted("# Server\r\nredis_version:%s\r\nrun_id:%040d\r\n", version, 7);
     snprintf(reply, 256, "$%zu\r\n%s\r\n", strlen(text), text);
-    script_server_add(net, (script_rule){.match = "\r\nserver\r\n", .action = SCRIPT_REPLACE, .bytes = reply});
+    script_server_answer(net, "\r\nserver\r\n", reply);
     return net;
 }
 

@@ -178,6 +178,11 @@ void script_server_add(script_server *s, script_rule rule)
     listener_unlock(&s->listener);
 }
 
+void script_server_answer(script_server *s, const char *match, const char *bytes)
+{
+    script_server_add(s, (script_rule){.match = match, .action = SCRIPT_REPLACE, .bytes = bytes});
+}
+
 void script_server_set(script_server *s, const script_rule *rules, size_t count)
 {
     listener_lock(&s->listener);

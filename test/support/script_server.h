@@ -69,6 +69,9 @@ const char *script_server_url(const script_server *s);
 void script_server_add(script_server *s, script_rule rule);
 void script_server_clear(script_server *s);
 
+/* Adds the rule that bytes are the reply to each command that matches, which is not forwarded. */
+void script_server_answer(script_server *s, const char *match, const char *bytes);
+
 /* From now on these rules and no others, in one step: no command meets some of the old ones, or none. */
 void script_server_set(script_server *s, const script_rule *rules, size_t count);
 
