@@ -235,7 +235,6 @@ TEST_ON(an_ask_in_doubt_moves_with_its_slot, struct scene *s)
 {
     enum { TIMEOUT_MS = 6000 }; /* the ask is in time for half of it after the other has ended */
     actor *hasty = actor_start(), *a = actor_start();
-    char before[256], after[256];
 
     s->config.command_timeout_ms = TIMEOUT_MS;
     s->config.outage_ms = LIMIT_MS;
@@ -255,11 +254,10 @@ TEST_ON(an_ask_in_doubt_moves_with_its_slot, struct scene *s)
     server_resume(m.from);
     await_or_say(has_lock(m.from, m.name), "the ask was not executed");
     assert_true(actor_busy(a));
-    server_string(m.from, before, sizeof before, "GET lock:%s", m.name);
+    const char *before = server_text(m.from, "GET lock:%s", m.name);
     cluster_move_slot(s->c, m.slot, m.to);
     assert_status(DIBS_OK, actor_result(a));
-    server_string(m.to, after, sizeof after, "GET lock:%s", m.name);
-    assert_string_not_equal(before, after);
+    assert_string_not_equal(server_text(m.to, "GET lock:%s", m.name), before);
     assert_status(DIBS_OK, actor_unlock(a, s->rt, m.name));
     server_do(m.from, "CONFIG SET maxclients 10000");
 }

@@ -102,10 +102,8 @@ TEST(examine_warns_of_a_single_sentinel)
 
 static bool have_no_link_to_the_first(cluster *c)
 {
-    char nodes[4096];
-
     for (size_t i = 1; i < c->count; i++) {
-        assert_true(server_string(c->nodes[i], nodes, sizeof nodes, "CLUSTER NODES"));
+        const char *nodes = server_text(c->nodes[i], "CLUSTER NODES");
         const char *first = strstr(nodes, c->ids[0]);
         assert_non_null(first);
         if (!memmem(first, strcspn(first, "\n"), " disconnected ", strlen(" disconnected ")))
@@ -303,12 +301,10 @@ static bool has_number(server *s)
 /* The key assigns that number to another quorum. */
 TEST_WITH(examine_reports_a_master_of_another_quorum, masters_setup_3, masters_teardown, masters *m)
 {
-    char noted[256];
-
     masters_open_connected(m, LONG_LEASE_MS);
     for (size_t i = 0; i < m->count; i++)
         await_that(has_number(m->servers[i]));
-    assert_true(server_string(m->servers[1], noted, sizeof noted, "GET dibs:vote"));
+    char *noted = server_text(m->servers[1], "GET dibs:vote");
     *strrchr(noted, ' ') = '\0';
     server_do(m->servers[1], "SET dibs:vote %s KEEPTTL", strcat(noted, " 77"));
     findings_expect(findings_of(m->rt), "quorum", BAD, "Number 2 of the URLs is a master of another quorum");

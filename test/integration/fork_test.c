@@ -108,13 +108,11 @@ static void child_forks(dibs_runtime *rt)
 static void expect_parent_is_well(fixture *f, const char *token)
 {
     uint64_t renewed = stats_of(f->rt).renewed;
-    char now[200];
 
     assert_status(DIBS_OK, dibs_check(f->rt, "x"));
     assert_true(comes_to(f->rt, STAT(renewed), renewed + 2));
     assert_status(DIBS_OK, dibs_check(f->rt, "x"));
-    assert_true(server_string(f->server, now, sizeof now, "GET lock:x"));
-    assert_string_equal(now, token);
+    assert_string_equal(server_text(f->server, "GET lock:x"), token);
     lock_and_release(f->rt, "parent", DIBS_WAIT_FOREVER);
     assert_int_equal(stats_of(f->rt).reconnects, 0);
     assert_int_equal(stats_of(f->rt).lost, 0);
@@ -122,13 +120,11 @@ static void expect_parent_is_well(fixture *f, const char *token)
 
 static void with_child(fixture *f, child_function *function)
 {
-    char token[200];
-
     f->config.renew_ms = 100;
     fixture_open_patient(f, 2 * SAFE_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    assert_true(server_string(f->server, token, sizeof token, "GET lock:x"));
+    const char *token = server_text(f->server, "GET lock:x");
     run_child(function, f->rt);
     expect_parent_is_well(f, token);
     run_child(function, f->rt);

@@ -243,7 +243,6 @@ TEST_ON(unknown_flags_are_refused, fixture *f)
 
 TEST_ON(a_key_of_another_type_is_an_error_that_names_it, fixture *f)
 {
-    char type[16];
     dibs_owner owner;
     int64_t begin = now_ms();
 
@@ -257,8 +256,7 @@ TEST_ON(a_key_of_another_type_is_an_error_that_names_it, fixture *f)
     assert_false(owner.held);
     assert_true(now_ms() - begin < LIMIT_MS / 2);
     assert_status(DIBS_NOT_HELD, dibs_check(f->rt, "inventory"));
-    assert_true(server_string(f->server, type, sizeof type, "TYPE lock:inventory"));
-    assert_string_equal(type, "list");
+    assert_string_equal(server_text(f->server, "TYPE lock:inventory"), "list");
     assert_int_equal(server_integer(f->server, "LLEN lock:inventory"), 1);
     assert_int_equal(server_integer(f->server, "PTTL lock:inventory"), -1);
     server_do(f->server, "DEL lock:inventory");

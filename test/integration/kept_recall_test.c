@@ -295,11 +295,9 @@ static void recall_token(fixture *f, const char *token)
 
 TEST_ON(recalls_may_come_late_and_twice, fixture *f)
 {
-    char token[200];
-
     open_keeping(f, KEEP_LONG_MS);
     keep(f->rt, "x");
-    assert_true(server_string(f->server, token, sizeof token, "GET lock:x"));
+    const char *token = server_text(f->server, "GET lock:x");
     for (int i = 0; i < 2; i++)
         recall_token(f, token);
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));

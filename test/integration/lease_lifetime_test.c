@@ -12,20 +12,17 @@ static const dibs_lock_options fixed_second = {.lease_ms = 1000, .flags = DIBS_F
 
 TEST_ON(renewal_keeps_a_lock_for_many_leases, fixture *f)
 {
-    char first[200];
-    char token[200];
     int64_t end = now_ms() + 5 * SAFE_LEASE_MS;
 
     fixture_open(f, SAFE_LEASE_MS);
     dibs_runtime *second = test_runtime(open_runtime(f->server, 0));
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    assert_true(server_string(f->server, first, sizeof first, "GET lock:x"));
+    const char *first = server_text(f->server, "GET lock:x");
     while (now_ms() < end) {
         long long left = server_integer(f->server, "PTTL lock:x");
 
         assert_that(left > 0 && left <= SAFE_LEASE_MS, "PTTL %lld", left);
-        assert_true(server_string(f->server, token, sizeof token, "GET lock:x"));
-        assert_string_equal(token, first);
+        assert_string_equal(server_text(f->server, "GET lock:x"), first);
         assert_status(DIBS_OK, dibs_check(f->rt, "x"));
         assert_true(hold_of(f->rt, "x").remaining_ms <= SAFE_LEASE_MS);
         assert_status(DIBS_BUSY, dibs_trylock(second, "x"));

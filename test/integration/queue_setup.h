@@ -63,17 +63,12 @@ static inline long long force(server *s, const char *token)
 
 static inline void expect_owner(server *s, const char *token)
 {
-    char owner[192];
-
-    server_string(s, owner, sizeof owner, "GET lock:x");
-    assert_string_equal(owner, token);
+    assert_string_equal(server_value(s, "lock:x"), token);
 }
 
 static inline long long fence(server *s)
 {
-    char text[32];
-
-    assert_true(server_string(s, text, sizeof text, "GET dibs:fence:{lock:x}"));
+    const char *text = server_text(s, "GET dibs:fence:{lock:x}");
     assert_int_equal(strspn(text, "0123456789"), strlen(text));
     return atoll(text);
 }

@@ -124,12 +124,10 @@ TEST_IN_SCENE(an_ask_without_the_right_to_pexpire_does_not_enter_the_queue)
 /* A waiter keeps its place, but the recorded expiry of the queue does not grow. */
 TEST_IN_SCENE(a_waiter_that_loses_the_right_to_pexpire_keeps_its_place)
 {
-    char before[100], after[100];
+    const char *before = server_text(c->s, "HGET dibs:queue:{lock:x} %s", "");
 
-    server_string(c->s, before, sizeof before, "HGET dibs:queue:{lock:x} %s", "");
     ask_without_pexpire(c->s, "dibs:a");
-    server_string(c->s, after, sizeof after, "HGET dibs:queue:{lock:x} %s", "");
-    assert_string_equal(after, before);
+    assert_string_equal(server_text(c->s, "HGET dibs:queue:{lock:x} %s", ""), before);
     assert_int_equal(queue_size(c->s, "x"), 2);
     assert_string_equal(queue_at(c->s, "x", 0).token, "dibs:a");
 }

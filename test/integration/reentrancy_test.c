@@ -57,14 +57,12 @@ TEST_ON(nesting_costs_no_command, fixture *f)
 
 TEST_ON(a_refused_nesting_costs_no_command, fixture *f)
 {
-    char first[200];
-    char token[200];
     uint64_t cost = 1;
 
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock_with(f->rt, "x", 0, &(dibs_lock_options){.flags = DIBS_NO_REENTRY}));
     uint64_t fence = fence_of(f->rt, "x");
-    assert_true(server_string(f->server, first, sizeof first, "GET lock:x"));
+    const char *first = server_text(f->server, "GET lock:x");
     for (int i = 0; i < TRIES && cost != 0; i++)
         cost = cost_of_refusals(f->rt, "x");
     assert_int_equal(cost, 0);
@@ -73,25 +71,20 @@ TEST_ON(a_refused_nesting_costs_no_command, fixture *f)
     assert_int_equal(fence_of(f->rt, "x"), fence);
     assert_int_equal(stats_of(f->rt).reentered, 0);
     assert_int_equal(stats_of(f->rt).busy, 0);
-    assert_true(server_string(f->server, token, sizeof token, "GET lock:x"));
-    assert_string_equal(token, first);
+    assert_string_equal(server_text(f->server, "GET lock:x"), first);
     assert_true(server_integer(f->server, "PTTL lock:x") > LONG_LEASE_MS / 2);
     unlock_for_good(f, "x");
 }
 
 TEST_ON(the_last_unlock_releases, fixture *f)
 {
-    char first[200];
-    char token[200];
-
     fixture_open(f, 0);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    assert_true(server_string(f->server, first, sizeof first, "GET lock:x"));
+    const char *first = server_text(f->server, "GET lock:x");
     assert_status(DIBS_OK, dibs_trylock(f->rt, "x"));
     assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", 5));
     for (int i = 0; i < 3; i++) {
-        assert_true(server_string(f->server, token, sizeof token, "GET lock:x"));
-        assert_string_equal(token, first);
+        assert_string_equal(server_text(f->server, "GET lock:x"), first);
         assert_status(DIBS_OK, dibs_check(f->rt, "x"));
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     }
@@ -131,20 +124,17 @@ TEST_ON(each_thread_has_its_own_count, fixture *f)
 TEST_ON(another_thread_cannot_unlock, fixture *f)
 {
     actor *other = actor_start();
-    char first[200];
-    char token[200];
 
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     dibs_hold before = hold_of(f->rt, "x");
-    assert_true(server_string(f->server, first, sizeof first, "GET lock:x"));
+    const char *first = server_text(f->server, "GET lock:x");
     for (int i = 0; i < 3; i++)
         assert_status(DIBS_NOT_HELD, actor_unlock(other, f->rt, "x"));
     assert_status(DIBS_NOT_HELD, actor_extend(other, f->rt, "x", 20));
     assert_status(DIBS_NOT_HELD, actor_check(other, f->rt, "x"));
     assert_status(DIBS_OK, actor_unlock_all(other, f->rt));
-    assert_true(server_string(f->server, token, sizeof token, "GET lock:x"));
-    assert_string_equal(token, first);
+    assert_string_equal(server_text(f->server, "GET lock:x"), first);
     assert_true(server_integer(f->server, "PTTL lock:x") > LONG_LEASE_MS / 2);
     assert_int_equal(hold_of(f->rt, "x").count, before.count);
     assert_int_equal(hold_of(f->rt, "x").fence, before.fence);

@@ -122,14 +122,12 @@ TEST_ON(the_fence_of_a_held_lock_lives_on, struct world *w)
 TEST_ON(a_fence_that_is_gone_is_put_back, struct world *w)
 {
     struct dibs__renewal lease = lease_of(&w->seat, "x");
-    char text[32];
 
     const char *fence = formatted("%llu", (unsigned long long)lease.fence);
     for (int i = 0; i < 2; i++) {
         server_do(w->server, "DEL dibs:fence:{lock:x}");
         renew_after_five_minutes(w, &lease);
-        assert_true(server_string(w->server, text, sizeof text, "GET dibs:fence:{lock:x}"));
-        assert_string_equal(text, fence);
+        assert_string_equal(server_text(w->server, "GET dibs:fence:{lock:x}"), fence);
         assert_true(server_integer(w->server, "PTTL dibs:fence:{lock:x}") > 3500000);
     }
 }
@@ -139,15 +137,13 @@ TEST_ON(the_fence_that_is_put_back_is_that_of_the_newest_sharer, struct world *w
 {
     struct dibs__renewal leases[] = {lease_of_token(&w->seat, "x", "dibs:a~0", true),
                                      lease_of_token(&w->seat, "x", "dibs:b~0", true)};
-    char text[32];
 
     assert_true(leases[0].fence < leases[1].fence);
     const char *fence = formatted("%llu", (unsigned long long)leases[1].fence);
     server_do(w->server, "DEL dibs:fence:{lock:x}");
     for (size_t i = 0; i < 2; i++) {
         renew_after_five_minutes(w, &leases[i]);
-        assert_true(server_string(w->server, text, sizeof text, "GET dibs:fence:{lock:x}"));
-        assert_string_equal(text, fence);
+        assert_string_equal(server_text(w->server, "GET dibs:fence:{lock:x}"), fence);
     }
 }
 
@@ -185,10 +181,7 @@ TEST_ON(a_renewal_sets_a_missing_expiry, struct world *w)
 
 static long long end_of(const struct world *w, const char *token)
 {
-    char text[32];
-
-    assert_true(server_string(w->server, text, sizeof text, "ZSCORE dibs:share:{lock:x} +%s", token));
-    return -atoll(text);
+    return -atoll(server_text(w->server, "ZSCORE dibs:share:{lock:x} +%s", token));
 }
 
 static void set_end(const struct world *w, const char *token, long long end)

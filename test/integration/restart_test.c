@@ -27,13 +27,11 @@ static void expect_no_loss(fixture *f)
 
 TEST_ON(holders_keep_their_locks_through_a_restart, fixture *f)
 {
-    char token[256];
-
     fixture_open(f, LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     uint64_t fence = fence_of(f->rt, "x");
-    strcpy(token, server_value(f->server, "lock:x"));
+    const char *token = server_value(f->server, "lock:x");
     for (int i = 0; i < 3; i++) {
         server_kill(f->server);
         assert_status(DIBS_OK, dibs_check(f->rt, "x"));
@@ -93,14 +91,13 @@ TEST_ON(each_process_restores_its_own_locks, fixture *f)
 TEST_ON(a_lease_that_was_handed_over_is_restored, fixture *f)
 {
     actor *first = actor_start(), *second = actor_start();
-    char token[256];
 
     f->config.handoff_ms = LIMIT_MS;
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, actor_lock(first, f->rt, "x", 0));
     actor_begin_lock(second, f->rt, "x", LIMIT_MS);
     actor_await_asleep(second);
-    strcpy(token, server_value(f->server, "lock:x"));
+    const char *token = server_value(f->server, "lock:x");
     server_kill(f->server);
     assert_status(DIBS_OK, actor_unlock(first, f->rt, "x"));
     assert_status(DIBS_OK, actor_result(second));
@@ -113,13 +110,12 @@ TEST_ON(a_lease_that_was_handed_over_is_restored, fixture *f)
 TEST_ON(a_fixed_lease_keeps_its_end, fixture *f)
 {
     dibs_lock_options fixed = {.flags = DIBS_FIXED_LEASE};
-    char token[256];
 
     fixture_open(f, LEASE_MS);
     int64_t before = now_ms();
     assert_status(DIBS_OK, dibs_lock_with(f->rt, "x", 0, &fixed));
     int64_t after = now_ms();
-    strcpy(token, server_value(f->server, "lock:x"));
+    const char *token = server_value(f->server, "lock:x");
     restart(f->server);
     server_await_value(f->server, "lock:x", token);
     assert_true(now_ms() + server_integer(f->server, "PTTL lock:x") <= after + LEASE_MS + LEASE_MS / 10);
@@ -176,11 +172,10 @@ TEST_ON(a_waiter_leaves_a_forgotten_lock_to_its_holder, fixture *f)
 {
     process *holder = agent_start(f->server->url, LONG_LEASE_MS);
     process *waiter = agent_start(f->server->url, LONG_LEASE_MS);
-    char token[256];
 
     fixture_open(f, 0);
     assert_status(DIBS_OK, agent_lock(holder, "x", 0));
-    strcpy(token, server_value(f->server, "lock:x"));
+    const char *token = server_value(f->server, "lock:x");
     agent_begin_lock(waiter, "x", DIBS_WAIT_FOREVER);
     await_waiters(f->rt, "x", 1);
     process_pause(holder);
@@ -314,14 +309,12 @@ TEST_ON(a_forced_unlock_is_not_undone, fixture *f)
 
 TEST_ON(a_restart_with_persistence_changes_nothing, fixture *f)
 {
-    char token[256];
-
     set_up_persistent(f);
     fixture_open(f, LEASE_MS);
     process *waiter = agent_start(f->server->url, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     assert_status(DIBS_OK, dibs_lock(f->rt, "y"));
-    strcpy(token, server_value(f->server, "lock:x"));
+    const char *token = server_value(f->server, "lock:x");
     agent_begin_lock(waiter, "x", DIBS_WAIT_FOREVER);
     await_waiters(f->rt, "x", 1);
     for (int i = 0; i < 3; i++) {
@@ -372,15 +365,15 @@ TEST_WITH(a_promoted_replica_gets_the_locks_it_lacks, NULL, NULL, void *none)
 {
     server *master = server_start(&(server_options){.tcp = true, .config = "repl-diskless-sync-delay 0"});
     server *replica = start_replica(master);
-    char token[2][256];
+    const char *token[2];
 
     dibs_runtime *rt = open_url(formatted("unix://%s", master->socket_path), &(dibs_config){.lease_ms = LONG_LEASE_MS});
     assert_status(DIBS_OK, dibs_lock(rt, "x"));
-    strcpy(token[0], server_value(master, "lock:x"));
+    token[0] = server_value(master, "lock:x");
     server_await_value(replica, "lock:x", token[0]);
     server_do(replica, "REPLICAOF NO ONE");
     assert_status(DIBS_OK, dibs_lock(rt, "y"));
-    strcpy(token[1], server_value(master, "lock:y"));
+    token[1] = server_value(master, "lock:y");
     uint64_t fence = fence_of(rt, "y");
     fail_over(master, replica);
     server_await_value(replica, "lock:y", token[1]);

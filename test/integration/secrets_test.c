@@ -47,7 +47,7 @@ TEST_WITH(no_error_shows_the_password_where_auth_is_forgotten, fixture_setup, fi
     fixture_open(f, LONG_LEASE_MS);
     lock_and_release(f->rt, "x", DIBS_WAIT_FOREVER);
     server_kill(f->server);
-    f->server->options.config = strdup("rename-command AUTH \"\"");
+    f->server->options.config = "rename-command AUTH \"\"";
     server_restart(f->server);
     expect_kept(events_await(&f->events, DIBS_EVENT_STORE_DOWN, NULL).detail);
     assert_status(DIBS_STORE_ERROR, dibs_trylock(f->rt, "x"));

@@ -249,14 +249,13 @@ static void stop_replicas(struct scene *scene)
 TEST_ON(a_lease_that_the_new_master_lacks_is_restored, struct scene *scene)
 {
     server *old = scene->s->data[0];
-    char token[256];
 
     open_scene(scene, (dibs_config){.lease_ms = LONG_LEASE_MS});
     expect_works_at(scene->rt, old, "x"); /* all connections stand */
     stop_replicas(scene);
     assert_status(DIBS_OK, dibs_lock(scene->rt, "held"));
     uint64_t fence = fence_of(scene->rt, "held");
-    server_string(old, token, sizeof token, "GET lock:held");
+    const char *token = server_value(old, "lock:held");
     server_kill(old);
     server_resume(scene->s->data[1]);
     server_resume(scene->s->data[2]);

@@ -208,8 +208,6 @@ TEST(a_master_that_was_replaced_is_left_though_it_answers)
     dibs_runtime *rt = open_url(s.url, &(dibs_config){.lease_ms = LONG_LEASE_MS});
     assert_status(DIBS_OK, dibs_lock(rt, "held"));
     expect_lock_at(rt, old);
-    char token[256];
-    server_string(old, token, sizeof token, "GET lock:held");
     fake_sentinel_name(&s, new_one->port);
     fake_sentinel_tell(&s, "another");
     expect_lock_at(rt, old);

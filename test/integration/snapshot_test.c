@@ -34,7 +34,6 @@ TEST_ON(an_owner_of_a_snapshot_that_released_since_gives_way, fixture *f)
 {
     process *ghost = agent_start(f->server->url, LONG_LEASE_MS), *holder = agent_start(f->server->url, LONG_LEASE_MS);
     process *waiter = agent_start(f->server->url, LONG_LEASE_MS);
-    char token[256];
 
     for (int waits = 0; waits <= 1; waits++) {
         assert_status(DIBS_OK, agent_lock(ghost, "x", 0));
@@ -45,7 +44,7 @@ TEST_ON(an_owner_of_a_snapshot_that_released_since_gives_way, fixture *f)
         server_do(f->server, "SAVE");
         assert_status(DIBS_OK, agent_unlock(ghost, "x"));
         assert_status(DIBS_OK, waits ? agent_result(holder) : agent_lock(holder, "x", 0));
-        strcpy(token, server_value(f->server, "lock:x"));
+        const char *token = server_value(f->server, "lock:x");
         uint64_t fence = agent_fence(holder, "x");
         restart(f->server);
         server_await_value(f->server, "lock:x", token);
@@ -68,7 +67,7 @@ TEST_ON(an_earlier_hold_of_the_same_process_gives_way, fixture *f)
     process *holder = agent_start(f->server->url, LONG_LEASE_MS);
     int64_t limit = now_ms() + LIMIT_MS;
     uint64_t earlier, fence;
-    char token[256];
+    const char *token;
 
     do {
         assert_true(now_ms() < limit);
@@ -79,7 +78,7 @@ TEST_ON(an_earlier_hold_of_the_same_process_gives_way, fixture *f)
         assert_status(DIBS_OK, agent_lock(holder, "x", 0));
         fence = agent_fence(holder, "x");
         assert_true(fence > earlier);
-        strcpy(token, server_value(f->server, "lock:x"));
+        token = server_value(f->server, "lock:x");
         if (fence / 1024 != earlier / 1024) /* the renewal took too long */
             assert_status(DIBS_OK, agent_unlock(holder, "x"));
     } while (fence / 1024 != earlier / 1024);
@@ -95,10 +94,9 @@ TEST_ON(an_owner_with_a_smaller_fence_is_told_of_its_loss, fixture *f)
 {
     script_server *net = fixture_between(f);
     process *holder = agent_start(script_server_url(net), LONG_LEASE_MS), *later;
-    char token[256];
 
     assert_status(DIBS_OK, agent_lock(holder, "x", 0));
-    strcpy(token, server_value(f->server, "lock:x"));
+    const char *token = server_value(f->server, "lock:x");
     uint64_t fence = agent_fence(holder, "x");
     script_server_set_down(net, true);
     script_server_cut(net);

@@ -2,14 +2,11 @@
 
 #include <stdio.h>
 
+#include "support/text.h"
+
 const char *certificate_path(const char *folder, const char *file)
 {
-    static char paths[16][256];
-    static unsigned next;
-    char *path = paths[next++ % 16];
-
-    snprintf(path, sizeof paths[0], "%s/%s", folder, file);
-    return path;
+    return formatted("%s/%s", folder, file);
 }
 
 #ifdef DIBS_WITH_TLS
@@ -31,10 +28,9 @@ enum { HOUR = 3600, DAY = 24 * HOUR };
 
 static FILE *open_file(const char *folder, const char *name, const char *suffix, const char *mode)
 {
-    char path[256];
-
-    snprintf(path, sizeof path, "%s/%s.%s", folder, name, suffix);
+    const char *path = formatted("%s/%s.%s", folder, name, suffix);
     FILE *file = fopen(path, mode);
+
     assert_that(file != NULL, "%s", path);
     return file;
 }

@@ -22,7 +22,7 @@ void certificate_make(const char *folder, const struct certificate *certificate)
  */
 const char *certificates_folder(void);
 
-/* FOLDER/FILE for the configuration; valid until the 16th call from there. */
+/* FOLDER/FILE for the configuration. */
 const char *certificate_path(const char *folder, const char *file);
 
 #endif

@@ -247,13 +247,12 @@ static const char *tls_config(const cluster_options *options)
 
 static void start_nodes(cluster *c, const cluster_options *options)
 {
-    char config[512];
+    const char *config =
+        formatted("cluster-enabled yes\ncluster-node-timeout %u\nrepl-diskless-sync-delay 0\n%s%s%s\n%s",
+                  options->node_timeout_ms ? options->node_timeout_ms : NODE_TIMEOUT_MS, tls_config(options),
+                  options->password ? "masterauth " : "", options->password ? options->password : "",
+                  options->config ? options->config : "");
 
-    snprintf(config, sizeof config,
-             "cluster-enabled yes\ncluster-node-timeout %u\nrepl-diskless-sync-delay 0\n%s%s%s\n%s",
-             options->node_timeout_ms ? options->node_timeout_ms : NODE_TIMEOUT_MS, tls_config(options),
-             options->password ? "masterauth " : "", options->password ? options->password : "",
-             options->config ? options->config : "");
     for (size_t i = 0; i < c->count; i++)
         c->nodes[i] = server_start(
             &(server_options){.tcp = true, .config = config, .password = options->password, .tls = options->tls});
@@ -261,11 +260,9 @@ static void start_nodes(cluster *c, const cluster_options *options)
 
 static void name_url(cluster *c)
 {
-    int length = snprintf(c->url, sizeof c->url, "redis%s-cluster://", c->nodes[0]->options.tls ? "s" : "");
-
+    c->url = formatted("redis%s-cluster://", c->nodes[0]->options.tls ? "s" : "");
     for (size_t i = 0; i < c->masters; i++)
-        length += snprintf(c->url + length, sizeof c->url - (size_t)length, "%s127.0.0.1:%d", i > 0 ? "," : "",
-                           c->nodes[i]->port);
+        c->url = formatted("%s%s127.0.0.1:%d", c->url, i > 0 ? "," : "", c->nodes[i]->port);
 }
 
 struct joining {

@@ -26,7 +26,7 @@ typedef struct cluster {
     size_t masters, count;            /* at the start: the masters come first, then the replica of each */
     server *nodes[CLUSTER_NODES_MAX]; /* each also answers server_... for itself alone */
     char ids[CLUSTER_NODES_MAX][CLUSTER_ID_MAX];
-    char url[64 * CLUSTER_MASTERS_MAX]; /* redis-cluster://, with all that were masters at the start */
+    const char *url; /* redis-cluster://, with all that were masters at the start */
 } cluster;
 
 /* On return all nodes know each other, serve, and each replica follows its master. options may be NULL. */

@@ -85,15 +85,13 @@ void queue_assert_gone(server *s, const char *name)
 
 const char *queue_channel_of(const char *token)
 {
-    static char channel[64];
     const char *end = strrchr(token, ':');
     const char *begin = end;
 
     assert_non_null(end);
     while (begin > token && begin[-1] != ':')
         begin--;
-    snprintf(channel, sizeof channel, "dibs:%.*s", (int)(end - begin), begin);
-    return channel;
+    return formatted("dibs:%.*s", (int)(end - begin), begin);
 }
 
 bool queue_has_listener(server *s, const char *channel)

@@ -37,7 +37,7 @@ queue_entry queue_await_ask(server *s, const char *name, unsigned long long numb
 /* Fails the test where anything is left of a queue. */
 void queue_assert_gone(server *s, const char *name);
 
-/* The channel of the runtime of a token. The text lives until the next call. */
+/* The channel of the runtime of a token. */
 const char *queue_channel_of(const char *token);
 
 /* Whether somebody listens to the channel. */

@@ -24,14 +24,13 @@ static const char *tls_config(const char *tls)
 
 static server *start_data(const sentinels_options *options, const server *master)
 {
-    char config[256];
-    int used = snprintf(config, sizeof config, "repl-diskless-sync-delay 0\nrepl-ping-replica-period 1\n%s",
-                        tls_config(options->tls));
+    const char *config =
+        formatted("repl-diskless-sync-delay 0\nrepl-ping-replica-period 1\n%s", tls_config(options->tls));
 
     if (options->password)
-        used += snprintf(config + used, sizeof config - (size_t)used, "masterauth %s\n", options->password);
+        config = formatted("%smasterauth %s\n", config, options->password);
     if (master)
-        snprintf(config + used, sizeof config - (size_t)used, "replicaof 127.0.0.1 %d\n", master->port);
+        config = formatted("%sreplicaof 127.0.0.1 %d\n", config, master->port);
     return server_start(
         &(server_options){.tcp = true, .config = config, .password = options->password, .tls = options->tls});
 }
@@ -47,49 +46,42 @@ static void hurry(server *sentinel)
 
 static server *start_sentinel(const sentinels_options *options, const server *master)
 {
-    char config[768];
-    int used = snprintf(config, sizeof config,
-                        "sentinel monitor " SENTINEL_MASTER " 127.0.0.1 %d 2\n"
-                        "sentinel down-after-milliseconds " SENTINEL_MASTER " %d\n"
-                        "sentinel failover-timeout " SENTINEL_MASTER " 3000\n",
-                        master->port, options->hasty ? HASTY_DOWN_AFTER_MS : DOWN_AFTER_MS);
+    const char *config = formatted("sentinel monitor " SENTINEL_MASTER " 127.0.0.1 %d 2\n"
+                                   "sentinel down-after-milliseconds " SENTINEL_MASTER " %d\n"
+                                   "sentinel failover-timeout " SENTINEL_MASTER " 3000\n",
+                                   master->port, options->hasty ? HASTY_DOWN_AFTER_MS : DOWN_AFTER_MS);
 
     if (options->password)
-        used += snprintf(config + used, sizeof config - (size_t)used, "sentinel auth-pass " SENTINEL_MASTER " %s\n",
-                         options->password);
+        config = formatted("%ssentinel auth-pass " SENTINEL_MASTER " %s\n", config, options->password);
     if (options->sentinel_password)
-        used += snprintf(config + used, sizeof config - (size_t)used, "sentinel sentinel-pass %s\n",
-                         options->sentinel_password);
-    snprintf(config + used, sizeof config - (size_t)used, "%s%s\n", tls_config(options->tls),
-             options->sentinel_config ? options->sentinel_config : "");
+        config = formatted("%ssentinel sentinel-pass %s\n", config, options->sentinel_password);
+    config = formatted("%s%s%s\n", config, tls_config(options->tls),
+                       options->sentinel_config ? options->sentinel_config : "");
     server *sentinel = server_start(&(server_options){
         .tcp = true, .sentinel = true, .config = config, .password = options->sentinel_password, .tls = options->tls});
     hurry(sentinel);
     return sentinel;
 }
 
-/* The field of SENTINEL MASTER; "" where it is not there. */
-static void field_of(server *sentinel, const char *field, char *out, size_t size)
+/* The field of SENTINEL MASTER; 0 where it is not there. */
+static int field_of(server *sentinel, const char *field)
 {
     redisReply *reply = server_command(sentinel, "SENTINEL MASTER " SENTINEL_MASTER);
+    int value = 0;
 
-    out[0] = '\0';
     for (size_t i = 0; i + 1 < reply->elements; i += 2)
         if (strcmp(reply->element[i]->str, field) == 0)
-            snprintf(out, size, "%s", reply->element[i + 1]->str);
+            value = atoi(reply->element[i + 1]->str);
     freeReplyObject(reply);
+    return value;
 }
 
 static bool know_all(sentinels *s)
 {
-    char replicas[16], others[16];
-
-    for (size_t i = 0; i < SENTINELS; i++) {
-        field_of(s->sentinels[i], "num-slaves", replicas, sizeof replicas);
-        field_of(s->sentinels[i], "num-other-sentinels", others, sizeof others);
-        if (atoi(replicas) != SENTINEL_DATA - 1 || atoi(others) != SENTINELS - 1)
+    for (size_t i = 0; i < SENTINELS; i++)
+        if (field_of(s->sentinels[i], "num-slaves") != SENTINEL_DATA - 1 ||
+            field_of(s->sentinels[i], "num-other-sentinels") != SENTINELS - 1)
             return false;
-    }
     return true;
 }
 
@@ -132,13 +124,12 @@ void sentinels_stop(sentinels *s)
 
 server *sentinel_start(const server *master)
 {
-    char config[256];
-
-    snprintf(config, sizeof config, "%ssentinel monitor " SENTINEL_MASTER " 127.0.0.1 %d 1\n", tls_config(NULL),
-             master->port);
+    const char *config =
+        formatted("%ssentinel monitor " SENTINEL_MASTER " 127.0.0.1 %d 1\n", tls_config(NULL), master->port);
     server *sentinel = server_start(&(server_options){.tcp = true, .sentinel = true, .config = config});
-    snprintf(sentinel->url, sizeof sentinel->url, "redis%s-sentinel://127.0.0.1:%d/" SENTINEL_MASTER,
-             sentinel->options.tls ? "s" : "", sentinel->port);
+
+    sentinel->url =
+        formatted("redis%s-sentinel://127.0.0.1:%d/" SENTINEL_MASTER, sentinel->options.tls ? "s" : "", sentinel->port);
     return sentinel;
 }
 

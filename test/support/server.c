@@ -17,12 +17,9 @@ enum { PORT_TRIES = 20, DATABASES = 16, LEFT_MS = 2000 };
 
 /* ---------------------------------------------------------------- its life */
 
-static char *copy_text(const char *text)
+static const char *copy_text(const char *text)
 {
-    char *copy = text ? strdup(text) : NULL;
-
-    assert_true(!text || copy);
-    return copy;
+    return text ? formatted("%s", text) : NULL;
 }
 
 static bool has_ended(server *s)
@@ -119,8 +116,7 @@ static void start_on_free_port(server *s)
     for (int i = 0; i < PORT_TRIES; i++) {
         s->port = free_port();
         assert_true(s->port > 0);
-        snprintf(s->url, sizeof s->url, "%s://%s127.0.0.1:%d", s->options.tls ? "rediss" : "redis", credentials(s),
-                 s->port);
+        s->url = formatted("%s://%s127.0.0.1:%d", s->options.tls ? "rediss" : "redis", credentials(s), s->port);
         if (launch(s))
             return;
     }
@@ -146,15 +142,14 @@ server *server_start(const server_options *options)
     assert_true(temporary_folder(s->folder, sizeof s->folder));
     snprintf(s->socket_path, sizeof s->socket_path, "%s/redis.sock", s->folder);
     if (options) {
-        s->options.tcp = options->tcp;
-        s->options.sentinel = options->sentinel;
+        s->options = *options;
         s->options.config = copy_text(options->config);
         s->options.preload = copy_text(options->preload);
         s->options.password = copy_text(options->password);
         s->options.tls = copy_text(options->tls);
         s->options.certificate = copy_text(options->certificate);
     }
-    snprintf(s->url, sizeof s->url, "unix://%s%s", credentials(s), s->socket_path);
+    s->url = formatted("unix://%s%s", credentials(s), s->socket_path);
     use_tls_everywhere(s);
     if (s->options.tcp || s->options.tls) {
         start_on_free_port(s);
@@ -202,7 +197,6 @@ void server_restart(server *s)
 void server_certify(server *s, const char *certificate)
 {
     server_kill(s);
-    free((char *)s->options.certificate);
     s->options.certificate = copy_text(certificate);
     server_restart(s);
 }
@@ -229,11 +223,6 @@ void server_stop(server *s)
         return;
     end(s, SIGTERM, 10000);
     remove_folder(s->folder);
-    free((char *)s->options.config);
-    free((char *)s->options.preload);
-    free((char *)s->options.password);
-    free((char *)s->options.tls);
-    free((char *)s->options.certificate);
     free(s);
 }
 
@@ -336,12 +325,8 @@ void server_do(server *s, const char *format, ...)
 
 const char *server_account(server *s, const char *user, const char *rights)
 {
-    char command[1000];
-
-    snprintf(command, sizeof command, "ACL SETUSER %s reset on >pw %s", user, rights);
-    server_do(s, command);
-    snprintf(s->account_url, sizeof s->account_url, "unix://%s:pw@%s", user, s->socket_path);
-    return s->account_url;
+    server_do(s, formatted("ACL SETUSER %s reset on >pw %s", user, rights));
+    return formatted("unix://%s:pw@%s", user, s->socket_path);
 }
 
 long long server_integer(server *s, const char *format, ...)
@@ -371,6 +356,19 @@ bool server_string(server *s, char *out, size_t size, const char *format, ...)
     return found;
 }
 
+char *server_text(server *s, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    redisReply *reply = send_strict(s, format, arguments);
+    va_end(arguments);
+    assert_that(reply->str != NULL, "%s: there is no string", format);
+    char *text = formatted("%s", reply->str);
+    freeReplyObject(reply);
+    return text;
+}
+
 bool server_has(server *s, const char *key)
 {
     return server_integer(s, "EXISTS %s", key) == 1;
@@ -384,11 +382,9 @@ bool server_wait_gone(server *s, const char *key, int64_t limit_ms)
 long long server_calls(server *s, const char *command)
 {
     redisReply *reply = server_command(s, "INFO commandstats");
-    char field[80];
+    const char *field = formatted("\ncmdstat_%s:calls=", command), *found = strstr(reply->str, field);
     long long calls = 0;
 
-    snprintf(field, sizeof field, "\ncmdstat_%s:calls=", command);
-    const char *found = strstr(reply->str, field);
     if (found)
         calls = atoll(found + strlen(field));
     freeReplyObject(reply);
@@ -509,9 +505,10 @@ void server_assert_no_locks(server *s)
 
 const char *server_value(server *s, const char *key)
 {
-    static char value[256];
+    redisReply *reply = server_command(s, "GET %s", key);
+    const char *value = reply->str ? formatted("%s", reply->str) : "";
 
-    server_string(s, value, sizeof value, "GET %s", key);
+    freeReplyObject(reply);
     return value;
 }
 

@@ -27,11 +27,10 @@ typedef struct server_options {
 typedef struct server {
     char folder[64];
     char socket_path[96]; /* of the Unix socket: there is always one */
-    char url[160];
+    const char *url;
     int port;  /* 0: no TCP */
     pid_t pid; /* 0: not running */
     bool paused;
-    char account_url[200];  /* of server_account */
     server_options options; /* its texts are copies */
     redisContext *admin;    /* of server_command, NULL until used */
 } server;
@@ -79,10 +78,10 @@ void server_do(server *s, const char *format, ...);
 long long server_integer(server *s, const char *format, ...);
 bool server_string(server *s, char *out, size_t size, const char *format, ...);
 
-/*
- * An account that has these rights, as of ACL SETUSER, and no others. Returns its URL, which the next such call for the
- * server changes.
- */
+/* As server_command, for a string, which must be there; it lives as long as the process. */
+char *server_text(server *s, const char *format, ...);
+
+/* An account that has these rights, as of ACL SETUSER, and no others. Returns its URL. */
 const char *server_account(server *s, const char *user, const char *rights);
 
 /* Whether the key exists; whether it goes away within limit_ms. */
@@ -112,7 +111,7 @@ void server_await_rest(server *s);
 void server_assert_clean(server *s);
 void server_assert_no_locks(server *s);
 
-/* The value of the key, until the next call; "" where there is none. And a wait until it is that, at most LIMIT_MS. */
+/* The value of the key; "" where there is none. And a wait until it is that, at most LIMIT_MS. */
 const char *server_value(server *s, const char *key);
 void server_await_value(server *s, const char *key, const char *value);
 
