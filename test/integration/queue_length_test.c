@@ -132,8 +132,7 @@ TEST(an_ask_passes_no_live_waiter)
     }
     assert_in_range(n, DEAD / STEP, DEAD);
     expect_owner(c.s, "dibs:b");
-    assert_int_equal(release(c.s, "dibs:b"), 1);
-    expect_owner(c.s, "dibs:a");
+    expect_release_to(c.s, "dibs:b", "dibs:a");
     clear_scene(&c);
 }
 
@@ -182,8 +181,7 @@ TEST_IN_SCENE(a_waiter_behind_many_gaps_is_told)
     server_do(c->s, "DEL dibs:queue:{lock:x}");
     add_dead(c->s, "x", 300, 0);
     expect_taken(ask(c->s, "dibs:b", "1", "dibs:2"));
-    assert_int_equal(release(c->s, "holder"), 1);
-    expect_owner(c->s, "dibs:b");
+    expect_release_to(c->s, "holder", "dibs:b");
 }
 
 /* All retractions of a call share the limit of one script; none waits until the queue of another lock is served. */

@@ -66,6 +66,13 @@ static inline void expect_owner(server *s, const char *token)
     assert_string_equal(server_value(s, "lock:x"), token);
 }
 
+/* The token is released, which serves the other: the lock is that one's then. */
+static inline void expect_release_to(server *s, const char *token, const char *other)
+{
+    assert_int_equal(release(s, token), 1);
+    expect_owner(s, other);
+}
+
 static inline long long fence(server *s)
 {
     const char *text = server_text(s, "GET dibs:fence:{lock:x}");

@@ -7,8 +7,7 @@
 TEST_IN_SCENE(a_release_grants_on_a_full_server)
 {
     server_set_memory_out(c->s, true);
-    assert_int_equal(release(c->s, "holder"), 1);
-    expect_owner(c->s, "dibs:a");
+    expect_release_to(c->s, "holder", "dibs:a");
     expect_told(c->a, "1", fence(c->s), "dibs:a");
     assert_int_equal(force(c->s, NULL), 1);
     expect_owner(c->s, "dibs:b");
@@ -42,8 +41,7 @@ TEST_IN_SCENE(an_evicted_queue_takes_its_waiters_again)
     expect_taken(ask(c->s, "dibs:b", "1", "dibs:2"));
     server_do(c->s, "DEL dibs:queue:{lock:x}");
     expect_taken(ask(c->s, "dibs:b", "2", "dibs:2"));
-    assert_int_equal(release(c->s, "holder"), 1);
-    expect_owner(c->s, "dibs:b");
+    expect_release_to(c->s, "holder", "dibs:b");
 }
 
 /*
@@ -112,10 +110,8 @@ TEST_IN_SCENE(an_ask_without_the_right_to_pexpire_does_not_enter_the_queue)
     assert_int_equal(queue_size(c->s, "x"), 2);
     assert_string_equal(queue_at(c->s, "x", 1).token, last.token);
     assert_int_equal(server_integer(c->s, "HEXISTS dibs:queue:{lock:x} dibs:c"), 0);
-    assert_int_equal(release(c->s, "holder"), 1);
-    expect_owner(c->s, "dibs:a");
-    assert_int_equal(release(c->s, "dibs:a"), 1);
-    expect_owner(c->s, "dibs:b");
+    expect_release_to(c->s, "holder", "dibs:a");
+    expect_release_to(c->s, "dibs:a", "dibs:b");
     queue_assert_gone(c->s, "x");
     ask_without_pexpire(c->s, "dibs:c");
     queue_assert_gone(c->s, "x");
@@ -174,8 +170,7 @@ TEST_IN_SCENE(a_waiter_that_leaves_the_lock_to_its_owner_is_not_granted_it_by_a_
     assert_int_equal(queue_size(c->s, "x"), 1);
     assert_false(server_has(c->s, "lock:x"));
     server_do(c->s, "SET lock:x dibs:owner");
-    assert_int_equal(release(c->s, "dibs:owner"), 1);
-    expect_owner(c->s, "dibs:a");
+    expect_release_to(c->s, "dibs:owner", "dibs:a");
     expect_told(c->a, "1", fence(c->s), "dibs:a");
     queue_assert_gone(c->s, "x");
 }

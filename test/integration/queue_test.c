@@ -114,8 +114,7 @@ TEST_IN_SCENE(a_release_grants_the_head_and_tells_it)
     long long before = fence(c->s);
 
     expect_taken(ask(c->s, "dibs:a", "17", "dibs:1"));
-    assert_int_equal(release(c->s, "holder"), 1);
-    expect_owner(c->s, "dibs:a");
+    expect_release_to(c->s, "holder", "dibs:a");
     expect_fresh_lease(c->s);
     assert_true(fence(c->s) > before);
     expect_told(c->a, "17", fence(c->s), "dibs:a");
@@ -123,8 +122,7 @@ TEST_IN_SCENE(a_release_grants_the_head_and_tells_it)
     assert_int_equal(queue_size(c->s, "x"), 1);
     assert_int_equal(server_integer(c->s, "HEXISTS dibs:queue:{lock:x} dibs:a"), 0);
     before = fence(c->s);
-    assert_int_equal(release(c->s, "dibs:a"), 1);
-    expect_owner(c->s, "dibs:b");
+    expect_release_to(c->s, "dibs:a", "dibs:b");
     assert_true(fence(c->s) > before);
     expect_told(c->b, "1", fence(c->s), "dibs:b");
     assert_int_equal(release(c->s, "dibs:b"), 1);
@@ -139,8 +137,7 @@ TEST_IN_SCENE(a_waiter_that_does_not_listen_is_passed_over)
 
     wait_event_close(c->a);
     c->a = wait_event_open(c->s, "dibs:3", false);
-    assert_int_equal(release(c->s, "holder"), 1);
-    expect_owner(c->s, "dibs:b");
+    expect_release_to(c->s, "holder", "dibs:b");
     expect_told(c->b, "1", fence(c->s), "dibs:b");
     assert_string_equal(wait_event_hear(elsewhere), "1 0 6 dibs:alock:x");
     assert_false(wait_event_heard_anything(elsewhere));
@@ -158,8 +155,7 @@ TEST_ON(a_waiter_that_does_not_listen_keeps_its_place_while_others_share_the_loc
     expect_taken(ask_to_share(s, "dibs:s~0"));
     assert_int_equal(queue_size(s, "x"), 1);
     redisContext *wait_event = wait_event_open(s, "dibs:1", false);
-    assert_int_equal(release(s, "dibs:r~0"), 1);
-    expect_owner(s, "dibs:w");
+    expect_release_to(s, "dibs:r~0", "dibs:w");
     expect_told(wait_event, "1", fence(s), "dibs:w");
     wait_event_close(wait_event);
     server_do(s, "DEL " KEYS);
@@ -210,8 +206,7 @@ TEST_ON(a_waiter_without_a_listener_on_its_sharded_channel_is_passed_over, fixtu
     assert_int_equal(ask(f->server, "holder", "1", "").code, 1);
     assert_int_equal(ask(f->server, "dibs:a", "1", SHARDED).listeners, 0);
     assert_int_equal(ask(f->server, "dibs:b", "1", "dibs:2").listeners, 1);
-    assert_int_equal(release(f->server, "holder"), 1);
-    expect_owner(f->server, "dibs:b");
+    expect_release_to(f->server, "holder", "dibs:b");
     expect_told(wait_event, "1", fence(f->server), "dibs:b");
     assert_int_equal(ask(f->server, "dibs:c", "1", SHARDED).listeners, 0);
     assert_int_equal(release(f->server, "dibs:b"), 1);
@@ -274,8 +269,7 @@ TEST_IN_SCENE(a_waiter_silent_for_half_its_lease_is_passed_over)
 {
     set_seen(c->s, "dibs:a", "dibs:1", 300001000);
     set_seen(c->s, "dibs:b", "dibs:2", 300000000 - 1000LL * LIMIT_MS);
-    assert_int_equal(release(c->s, "holder"), 1);
-    expect_owner(c->s, "dibs:b");
+    expect_release_to(c->s, "holder", "dibs:b");
     assert_false(wait_event_heard_anything(c->a));
     assert_int_equal(queue_size(c->s, "x"), 0);
 }
@@ -302,8 +296,7 @@ TEST_IN_SCENE(gaps_in_the_queue_are_passed)
     assert_string_equal(queue_at(c->s, "x", 2).token, "dibs:c");
     assert_int_equal(release(c->s, "holder"), 1);
     assert_int_equal(release(c->s, "dibs:a"), 1);
-    assert_int_equal(release(c->s, "dibs:b"), 1);
-    expect_owner(c->s, "dibs:c");
+    expect_release_to(c->s, "dibs:b", "dibs:c");
     queue_assert_gone(c->s, "x");
 }
 
@@ -381,8 +374,7 @@ TEST_IN_SCENE(a_release_takes_its_own_entry_out)
     expect_owner(c->s, "holder");
     assert_int_equal(queue_size(c->s, "x"), 1);
     assert_int_equal(server_integer(c->s, "HEXISTS dibs:queue:{lock:x} dibs:a"), 0);
-    assert_int_equal(release(c->s, "holder"), 1);
-    expect_owner(c->s, "dibs:b");
+    expect_release_to(c->s, "holder", "dibs:b");
     assert_false(wait_event_heard_anything(c->a));
 }
 
@@ -390,8 +382,7 @@ TEST_IN_SCENE(a_release_takes_its_own_entry_out)
 TEST_IN_SCENE(a_release_takes_the_entry_of_its_owner_out)
 {
     server_do(c->s, "SET lock:x dibs:b PX " LEASE);
-    assert_int_equal(release(c->s, "dibs:b"), 1);
-    expect_owner(c->s, "dibs:a");
+    expect_release_to(c->s, "dibs:b", "dibs:a");
     assert_false(wait_event_heard_anything(c->b));
     queue_assert_gone(c->s, "x");
 }
@@ -400,8 +391,7 @@ TEST_IN_SCENE(a_release_takes_the_entry_of_its_owner_out)
 TEST_IN_SCENE(a_release_does_not_grant_to_its_own_token)
 {
     server_do(c->s, "SET lock:x dibs:a PX " LEASE);
-    assert_int_equal(release(c->s, "dibs:a"), 1);
-    expect_owner(c->s, "dibs:b");
+    expect_release_to(c->s, "dibs:a", "dibs:b");
     assert_false(wait_event_heard_anything(c->a));
     queue_assert_gone(c->s, "x");
 }
@@ -513,10 +503,8 @@ TEST_IN_SCENE(a_waiter_that_is_released_and_asks_keeps_its_place)
     assert_string_equal(queue_at(c->s, "x", 0).token, "dibs:a");
     assert_int_equal(queue_at(c->s, "x", 0).number, 2);
     assert_string_equal(queue_at(c->s, "x", 1).token, "dibs:b");
-    assert_int_equal(release(c->s, "holder"), 1);
-    expect_owner(c->s, "dibs:a");
-    assert_int_equal(release(c->s, "dibs:a"), 1);
-    expect_owner(c->s, "dibs:b");
+    expect_release_to(c->s, "holder", "dibs:a");
+    expect_release_to(c->s, "dibs:a", "dibs:b");
 }
 
 /* Plain commands took K for the token, which another came to share before F was read (rule 70). */
