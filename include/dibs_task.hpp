@@ -162,7 +162,7 @@ struct owner {
     void free_task() noexcept;
 
     dibs_runtime *const rt;    /* never freed by dibs */
-    dibs_task *const known_as; /* in completions; never to be used here, since it may have been freed */
+    dibs_task *const known_as; /* in completions; only to compare here, since it may have been freed */
     std::mutex mutex;
     dibs_task *task;                   /* guarded by mutex; nullptr once the task has ended */
     bool busy = false;                 /* guarded by mutex: something is begun, and its completion not dispatched */

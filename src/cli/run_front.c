@@ -108,8 +108,8 @@ static void beat(struct front *front, int64_t now)
 /*
  * Stops the front by the signal that stopped COMMAND, so that the shell sees a stopped job, and returns when the job is
  * continued. If COMMAND's group has the terminal, Ctrl-Z has reached no other process of the job. A process that can't
- * be stopped, as in a session without a shell, goes on at once; soon, if COMMAND wanted the terminal, for which it then
- * asks again, and again.
+ * be stopped, as in a session without a shell, goes on at once; where COMMAND wanted the terminal, after a moment,
+ * because COMMAND will ask for the terminal again.
  */
 static void pause_with(struct front *front, int signal)
 {

@@ -390,11 +390,13 @@ static void shorten(struct holder *holder, int64_t now)
         now - holder->start_ms < run_plan.at_least_ms)
         return;
     holder->shortened = true;
-    if (holder->given_up || run_remaining_ms(&holder->lock) <= run_plan.grace_ms + run_plan.margin_ms + 2000)
+    int64_t remaining = run_remaining_ms(&holder->lock);
+    if (holder->given_up || remaining <= run_plan.grace_ms + run_plan.margin_ms + 2000)
         return;
-    /* Told before: once the store has the shorter lease, this process may be stopped, or wait for the answer. */
-    run_wire_send(holder->wire, RUN_LIMIT, (int)run_plan.lease_ms, now + run_plan.lease_ms, NULL);
-    (void)run_extend(&holder->lock, run_plan.lease_ms);
+    /* The front hears of it before: once the store has the shorter lease, this process may be stopped, or wait. */
+    run_wire_send(holder->wire, RUN_LIMIT, (int)run_plan.lease_ms, now + least(remaining, run_plan.lease_ms), NULL);
+    if (run_extend(&holder->lock, run_plan.lease_ms) == DIBS_OK)
+        cli_common.config.lease_ms = (uint32_t)run_plan.lease_ms;
 }
 
 /* The exit status for a status of waitpid(2): the program's, or 128 plus the number of the signal that ended it. */

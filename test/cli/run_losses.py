@@ -214,6 +214,23 @@ def holder_stopped_after_at_least():
     equal(Done(process).status, 76)
 
 
+@test("the same where the lease, which could not be renewed any more, was about to end before the shorter one would")
+def holder_stopped_after_at_least_without_a_server():
+    own = Server()
+    with folder() as files:
+        log = files.file("log")
+        command = [sys.executable, "-c", WRITER, "old", log, "no"]
+        process = start("run", "-t", "8", "--grace", "0.1", "--at-least", "9", "n", *command, env={"DIBS_URL": own.url})
+        wait_for(lambda: "old" in read(log))
+        own.await_renewal("n")
+        own.process.send_signal(signal.SIGSTOP)
+        end = time.monotonic_ns() + 9000 * MS
+        time.sleep(6.5)  # the renewal came after 3 s
+        os.kill(holder_of(process), signal.SIGSTOP)
+        equal(Done(process).status, 76)
+        assert max(int(line.split()[1]) for line in read(log).splitlines() if "TERM" not in line) <= end
+
+
 @test("the process with the lock stopped, and COMMAND as well: COMMAND goes on, and has its grace time")
 def holder_and_command_stopped():
     with folder() as files:

@@ -354,7 +354,7 @@ TEST_ON(losing_a_kept_lease_is_not_told_as_a_loss, fixture *f)
     assert_int_equal(events_count(&f->events, DIBS_EVENT_LOST, NULL), 0);
 }
 
-TEST_ON(a_kept_lease_that_its_process_forced_open_is_not_taken, fixture *f)
+TEST_ON(a_kept_lease_that_its_runtime_forced_open_is_not_taken, fixture *f)
 {
     open_keeping(f, KEEP_LONG_MS);
     dibs_runtime *other = test_runtime(open_runtime(f->server, 0));

@@ -72,8 +72,8 @@ local function set_sharer(K, S, owner, token, lease, now, fence, last, alone)
   if type(added) == 'table' then
     return added
   end
-  -- A new S has no end yet, with which GT could compare.
-  if owner ~= 'dibs:shared' or added == 4 then
+  -- GT gives no end to a key that has none, as a new S.
+  if owner ~= 'dibs:shared' or redis.call('PTTL', S) < 0 then
     redis.call('PEXPIRE', S, fence_life(lease) + HOUR)
   else
     keep_longer(S, fence_life(lease) + HOUR)
