@@ -63,15 +63,21 @@ static server *start_sentinel(const sentinels_options *options, const server *ma
     return sentinel;
 }
 
+/* A field of what a sentinel tells of a server; "": it has none of that name. */
+static const char *field_of(const redisReply *told, const char *name)
+{
+    for (size_t i = 0; i + 1 < told->elements; i += 2)
+        if (strcmp(told->element[i]->str, name) == 0)
+            return told->element[i + 1]->str;
+    return "";
+}
+
 /* The field of SENTINEL MASTER; 0 where it is not there. */
-static int field_of(server *sentinel, const char *field)
+static int count_of(server *sentinel, const char *field)
 {
     redisReply *reply = server_command(sentinel, "SENTINEL MASTER " SENTINEL_MASTER);
-    int value = 0;
+    int value = atoi(field_of(reply, field));
 
-    for (size_t i = 0; i + 1 < reply->elements; i += 2)
-        if (strcmp(reply->element[i]->str, field) == 0)
-            value = atoi(reply->element[i + 1]->str);
     freeReplyObject(reply);
     return value;
 }
@@ -79,8 +85,8 @@ static int field_of(server *sentinel, const char *field)
 static bool know_all(sentinels *s)
 {
     for (size_t i = 0; i < SENTINELS; i++)
-        if (field_of(s->sentinels[i], "num-slaves") != SENTINEL_DATA - 1 ||
-            field_of(s->sentinels[i], "num-other-sentinels") != SENTINELS - 1)
+        if (count_of(s->sentinels[i], "num-slaves") != SENTINEL_DATA - 1 ||
+            count_of(s->sentinels[i], "num-other-sentinels") != SENTINELS - 1)
             return false;
     return true;
 }
@@ -214,6 +220,34 @@ static bool begins(server *sentinel)
     return ok;
 }
 
+/* Whether the sentinel has heard from each replica that it reaches, and saw it as a replica last. */
+static bool sees_replicas(server *sentinel)
+{
+    redisReply *reply = server_try(sentinel, "SENTINEL SLAVES " SENTINEL_MASTER);
+    bool all = reply->type == REDIS_REPLY_ARRAY;
+
+    for (size_t i = 0; all && i < reply->elements; i++) {
+        const redisReply *one = reply->element[i];
+        bool is_away = strstr(field_of(one, "flags"), "down") || strstr(field_of(one, "flags"), "disconnected");
+        bool is_heard = strcmp(field_of(one, "info-refresh"), "0") != 0;
+        all = is_away || (is_heard && strcmp(field_of(one, "role-reported"), "slave") == 0);
+    }
+    freeReplyObject(reply);
+    return all;
+}
+
+/*
+ * A sentinel that last saw an old master as a master, up to ten seconds ago, is about to make it a replica. Where the
+ * next failover has promoted that server meanwhile, all are replicas then, for a minute or for good.
+ */
+static bool all_see_replicas(const sentinels *s)
+{
+    for (size_t i = 0; i < SENTINELS; i++)
+        if (runs(s->sentinels[i]) && !sees_replicas(s->sentinels[i]))
+            return false;
+    return true;
+}
+
 struct failover {
     struct change change;
     bool begun;
@@ -231,7 +265,7 @@ static bool has_failed_over(struct failover *f)
 
     if (has_changed(&f->change))
         return true;
-    if (now_ms() >= f->again_at && sentinels_named_by(s, 0) == f->change.old) {
+    if (now_ms() >= f->again_at && sentinels_named_by(s, 0) == f->change.old && all_see_replicas(s)) {
         f->begun = begins(s->sentinels[0]) || f->begun;
         f->again_at = now_ms() + (f->begun ? 10000 : 0);
     }
