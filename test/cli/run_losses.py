@@ -3,7 +3,6 @@
 Each COMMAND writes lines "WHO TIME" to one file, every few milliseconds: they must not be interleaved.
 """
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -329,7 +328,7 @@ def stopped_in_exec():
     own = Server()
     with folder() as files:
         ran = files.file("ran")
-        process = start("run", "-t", "3", "n", "touch", ran, env={"DIBS_URL": own.url, "PATH": slow_path(files, 20)})
+        process = start("run", "-t", "4", "--grace", "1.5", "n", "touch", ran, env={"DIBS_URL": own.url, "PATH": slow_path(files, 20)})
         with_lock = holder_of(process)
         command = wait_for(lambda: children(with_lock), "COMMAND's process")[0]
         os.kill(with_lock, signal.SIGSTOP)
@@ -345,12 +344,7 @@ def stopped_in_exec():
 def stalled_not_found():
     with folder() as files:
         lost = files.file("lost")
-        err, full = os.pipe()
-        os.set_blocking(full, False)
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                os.write(full, b"." * 4096)
-        os.set_blocking(full, True)
+        err, full = full_pipe()
         process = start("run", "-t", "1", "--on-lost", f"echo lost >{lost}", "n", "no-such-command", stderr=full)
         os.close(full)
         holder_of(process)
@@ -358,7 +352,7 @@ def stalled_not_found():
         with open(err, "rb") as reader:
             said = reader.read()
         equal(process.wait(LIMIT), 127)
-        assert said.endswith(b".dibs: no-such-command: No such file or directory\n"), said[-200:]
+        assert said.endswith(b"\0dibs: no-such-command: No such file or directory\n"), said[-200:]
         assert not os.path.exists(lost)
 
 
