@@ -486,10 +486,11 @@ static int finish(struct holder *holder)
     run_wire_send(holder->wire, RUN_LIMIT, (int)run_plan.lease_ms, 0, NULL);
     cli_thread_end(&holder->looker);
     bool kept = run_release(&holder->lock, keeps ? keep_ms : 0);
-    if (holder->start_error) /* only now, because standard error may take no more, and keep this process */
+    if (holder->start_error) { /* said only now, because standard error may take no more, and keep this process */
         cli_error("%s: %s", run_plan.command[0], strerror(holder->start_error));
-    if (holder->start_error && !holder->given_up)
-        return refused_status(holder->start_error);
+        if (!holder->given_up)
+            return refused_status(holder->start_error);
+    }
     if (kept && !holder->given_up)
         return exit_status_of(holder->wait_status);
     if (!holder->given_up)
