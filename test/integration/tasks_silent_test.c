@@ -52,6 +52,50 @@ TEST_ON(a_cancel_does_not_wait_for_a_silent_server, fixture *f)
     expect_none(q);
 }
 
+static const char *const names[] = {"a", "b"};
+
+struct locking {
+    dibs_runtime *rt;
+    dibs_task *task;
+    dibs_status status;
+};
+
+static void lock_names_in_task(void *arg)
+{
+    struct locking *locking = arg;
+
+    locking->status = dibs_task_enter(locking->task);
+    if (locking->status == DIBS_OK)
+        locking->status = dibs_lock_names(locking->rt, names, 2, FOREVER, NULL);
+    dibs_task_leave(locking->task);
+}
+
+/* The asks for all the names are retracted. */
+TEST_ON(a_cancel_of_several_names_does_not_wait_for_a_silent_server, fixture *f)
+{
+    dibs_completion c;
+
+    open_patient(f);
+    dibs_queue *q = test_queue(queue_new());
+    dibs_task *task = test_task(task_of_runtime(f->rt));
+    struct locking blocking = {f->rt, test_task(task_of_runtime(f->rt)), DIBS_OK};
+    server_pause(f->server);
+    int64_t began = now_ms();
+    assert_status(DIBS_OK, dibs_lock_names_begin(task, names, 2, FOREVER, NULL, q, task));
+    actor *a = actor_running(lock_names_in_task, &blocking);
+    assert_int_equal(dibs_queue_take(q, &c, 1, 100), 0);
+    actor_await_asleep(a);
+    dibs_task_cancel(task);
+    dibs_task_cancel(blocking.task);
+    assert_status(DIBS_CANCELLED, next_done(q).status);
+    actor_finish(a);
+    assert_status(DIBS_CANCELLED, blocking.status);
+    assert_true(now_ms() - began < LIMIT_MS / 2);
+    server_resume(f->server);
+    await_that(is_free(f));
+    expect_none(q);
+}
+
 /* A cancel wakes the thread, which need not look for one. */
 TEST_ON(a_blocking_call_sleeps_while_the_server_is_silent, fixture *f)
 {
