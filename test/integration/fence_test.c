@@ -184,25 +184,57 @@ TEST_ON(the_key_of_a_fence_expires_an_hour_after_the_lock, fixture *f)
     freeReplyObject(keys);
 }
 
-/* A value that another program wrote into the key is no fence, and prevents no grant. */
-TEST_ON(a_malformed_fence_counts_as_none, fixture *f)
-{
-    static const char *const texts[] = {"inf",  "-inf",  "nan",  "-1",  "9007199254740991",     "9007199254740992",
+/* What another program may have written into the key of a fence. */
+static const char *const malformed[] = {"inf",  "-inf",  "nan",  "-1",  "9007199254740991",     "9007199254740992",
                                         "1e15", "1e300", "0x7f", "1.5", "18446744073709551615", "text",
                                         ""};
+
+enum { MALFORMED = sizeof malformed / sizeof malformed[0] };
+
+static void write_malformed(fixture *f, size_t i)
+{
+    print_message("# %s\n", malformed[i]);
+    server_do(f->server, "SET dibs:fence:{lock:x} %s PX 100000", malformed[i]);
+}
+
+/* It is no fence, and prevents no grant. */
+TEST_ON(a_malformed_fence_counts_as_none, fixture *f)
+{
     uint64_t fence = 0;
 
     fixture_open(f, LONG_LEASE_MS);
     fence = next_fence(f->rt, "x", fence);
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        print_message("# %s\n", texts[i]);
-        server_do(f->server, "SET dibs:fence:{lock:x} %s PX 100000", texts[i]);
+    for (size_t i = 0; i < MALFORMED; i++) {
+        write_malformed(f, i);
         dibs_owner owner = owner_of(f->rt, "x");
         assert_true(owner.fence < (uint64_t)1 << 63);
         fence = next_fence(f->rt, "x", fence);
         fence = next_fence(f->rt, "x", fence);
         owner = owner_of(f->rt, "x");
         assert_true(owner.fence > 0 && owner.fence <= fence);
+    }
+}
+
+/* Nor does it keep a sharer out, or hide one: written before the first comes, and before the second. */
+TEST_ON(a_malformed_fence_hides_no_sharer, fixture *f)
+{
+    const dibs_lock_options two = {.flags = DIBS_SHARED, .limit = 2};
+    actor *other = actor_start(), *third = actor_start();
+    uint64_t fence = 0;
+
+    fixture_open(f, LONG_LEASE_MS);
+    for (size_t i = 0; i < 2 * MALFORMED; i++) {
+        if (i < MALFORMED)
+            write_malformed(f, i);
+        assert_status(DIBS_OK, dibs_lock_with(f->rt, "x", LIMIT_MS, &two));
+        if (i >= MALFORMED)
+            write_malformed(f, i - MALFORMED);
+        assert_status(DIBS_OK, actor_lock_with(other, f->rt, "x", LIMIT_MS, &two));
+        assert_status(DIBS_BUSY, actor_lock_with(third, f->rt, "x", 0, &two));
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
+        assert_status(DIBS_OK, actor_unlock(other, f->rt, "x"));
+        fence = next_fence(f->rt, "x", fence);
     }
 }
 

@@ -267,4 +267,22 @@ TEST_ON(a_list_of_sharers_that_is_made_again_expires, fixture *f)
     assert_status(DIBS_OK, dibs_force_unlock(f->rt, "x", "dibs:t~0"));
 }
 
+/* What is no fence has no place among the sharers that come back. */
+TEST_ON(a_malformed_fence_hides_no_restored_sharer, fixture *f)
+{
+    static const char *const texts[] = {"-1", "nan", "inf", "1e300"};
+
+    fixture_open(f, LONG_LEASE_MS);
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        server_do(f->server, "SET dibs:fence:{lock:x} %s PX 7200000", texts[i]);
+        redisReply *reply = server_command(f->server, "EVAL %s 2 lock:x dibs:fence:{lock:x} dibs:t~0 600000 100 %s 0",
+                                           dibs__scripts[DIBS__SCRIPT_renew].text, "");
+        assert_int_equal(reply->element[0]->integer, 2);
+        freeReplyObject(reply);
+        assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
+        assert_int_equal(owner_of(f->rt, "x").sharers, 1);
+        assert_status(DIBS_OK, dibs_force_unlock(f->rt, "x", "dibs:t~0"));
+    }
+}
+
 TESTS(fixture_setup, fixture_teardown)

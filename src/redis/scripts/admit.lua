@@ -6,6 +6,7 @@
 
 fence_text = fence_text or call('GET', F)
 local is_first, before = owner ~= 'dibs:shared', tonumber(fence_text) or 0
+before = before > 0 and before < 2^53 - 1 and before or 0
 -- @insert fence
 local life, ends, hour = math.max(3600000, 2 * lease), -math.floor(now / 1000) - lease, 3600000000
 if not failed then

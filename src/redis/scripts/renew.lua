@@ -43,6 +43,12 @@ local function set_fence(F, fence, now, lease)
   return redis.pcall('SET', F, string.format('%.0f', fence), 'PX', fence_life(lease) + HOUR + ahead)
 end
 
+-- The last fence; nil: F is gone, or holds what can't be a fence (rule 30).
+local function last_fence(F)
+  local last = tonumber(redis.call('GET', F))
+  return last and last > 0 and last < 2^53 - 1 and last or nil
+end
+
 -- The runtime of a token that wants the lock alone; else nil.
 local function runtime_of(token)
   return string.match(token, '^dibs:.*:(%x+):%x+!?$')
@@ -52,7 +58,7 @@ end
 -- client of dibs, so the owner's fence is not larger than F. Both have the same fence if their process locked the lock
 -- again (rule 70): then the owner is the token that it gave up. A foreign client leaves no fence.
 local function is_older(owner, token, last, fence)
-  if string.sub(owner, 1, 5) ~= 'dibs:' or not last or last <= 0 then
+  if string.sub(owner, 1, 5) ~= 'dibs:' or not last then
     return false
   end
   return last < fence or last == fence and runtime_of(token) and runtime_of(owner) == runtime_of(token)
@@ -87,7 +93,7 @@ end
 
 -- As split.lua, for the only sharer of K; set_sharer follows, and sets what S has of the newest fences.
 local function split(K, F, S, owner)
-  local now, left, fence = now_us(), math.max(1, redis.call('PTTL', K)), tonumber(redis.call('GET', F)) or 0
+  local now, left, fence = now_us(), math.max(1, redis.call('PTTL', K)), last_fence(F) or 0
   for _, member in ipairs(redis.call('ZRANGE', S, 0, -1)) do
     if member ~= '<' and member ~= '>' then
       redis.call('ZREM', S, member)
@@ -110,8 +116,8 @@ end
 -- What is known of the use of a lease is stored under a name like F's, for as long as the lease lasts: the token,
 -- after a `-` if the lease need not be recalled any more.
 local function tell(F, token, lease, fence, mark)
-  local side, last, raised = string.sub(F, 11), tonumber(redis.call('GET', F)), true
-  if not last or last < tonumber(fence) or last >= 2^53 - 1 then
+  local side, last, raised = string.sub(F, 11), last_fence(F), true
+  if not last or last < tonumber(fence) then
     raised = not set_fence(F, tonumber(fence), now_us(), lease).err
   end
   if mark == '+' then
@@ -127,7 +133,7 @@ end
 -- Restores the lock. If memory is out, its SET is refused, but the locks after this one are still renewed. If K has
 -- another type, and so looks as if it were gone, it stays.
 local function restore(K, F, owner, token, lease, fence, restore_by, M)
-  local now, last = now_us(), tonumber(redis.call('GET', F))
+  local now, last = now_us(), last_fence(F)
   local any_fence, not_after = string.match(restore_by, '^(!?)(.*)')
   local limit, S, alone = string.match(token, '~(%d+)$'), nil, last
   -- At a member others may share the lock as well only where no limit is set: majorities can't count.
@@ -140,8 +146,7 @@ local function restore(K, F, owner, token, lease, fence, restore_by, M)
     end
     alone = newest_alone(S, last)
   end
-  -- A larger number is no fence (rule 30).
-  local is_larger = last and last > tonumber(fence) and last < 2^53 - 1
+  local is_larger = last and last > tonumber(fence)
   local was_another = is_larger and alone > tonumber(fence) and any_fence == ''
   local gone = M and was_another and 3 or 0
   local is_only_one = beside and owner and string.find(owner, '^dibs:.*~%d+$')

@@ -1,9 +1,10 @@
 -- Inserted where `owner` is the only sharer of K, and others are about to join: afterwards K is shared by several
--- (sharers.lua). F is the fence of that owner, since nothing was granted after it. What S has of others is older than
--- K.
+-- (sharers.lua). F is the fence of that owner, since nothing was granted after it; what can't be a fence (rule 30)
+-- counts as 0, and would have a wrong place in S. What S has of others is older than K.
 
 S = 'dibs:share' .. string.sub(F, 11)
 local left, its_fence = math.max(1, call('PTTL', K)), tonumber(call('GET', F)) or 0
+its_fence = its_fence > 0 and its_fence < 2^53 - 1 and its_fence or 0
 local alone, newest = call('ZADD', S, 'XX', 'INCR', 0, '<'), call('ZADD', S, 'XX', 'INCR', 0, '>')
 if redis.single_key and not newest then
   return redis.error_reply('TRYAGAIN the sharers of the lock are at another node')
