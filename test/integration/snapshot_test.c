@@ -178,4 +178,36 @@ TEST(only_an_older_dibs_owner_gives_way)
     server_do(s, "FLUSHALL");
 }
 
+/*
+ * Two leases of one lock in one call: the server has forgotten both, or the later one. That one is restored, and the
+ * other is told.
+ */
+TEST(the_larger_fence_wins_whatever_comes_first)
+{
+    static const struct {
+        const char *owner, *first, *second;
+        long long results[2];
+    } rows[] = {{NULL, OLD " 100000 76", "dibs:mine 100000 77", {0, 2}},
+                {NULL, "dibs:mine 100000 77", OLD " 100000 76", {2, 0}},
+                {OLD, OLD " 100000 76", "dibs:mine 100000 77", {0, 2}},
+                {OLD, "dibs:mine 100000 77", OLD " 100000 76", {2, 0}}};
+    server *s = ((fixture *)*state)->server;
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        server_do(s, "FLUSHALL");
+        if (rows[i].owner)
+            server_do(s, "SET lock:x %s PX 50000", rows[i].owner);
+        server_do(s, "SET " FENCE " 76 PX 50000");
+        const char *format =
+            formatted("EVAL %%s 4 lock:x lock:x " FENCE " " FENCE " %s %%s 0 %s %%s 0", rows[i].first, rows[i].second);
+        redisReply *reply = server_command(s, format, dibs__scripts[DIBS__SCRIPT_renew].text, "", "");
+        for (size_t k = 0; k < 2; k++)
+            assert_int_equal(reply->element[k]->integer, rows[i].results[k]);
+        freeReplyObject(reply);
+        assert_string_equal(server_value(s, "lock:x"), "dibs:mine");
+        assert_string_equal(server_value(s, FENCE), "77");
+    }
+    server_do(s, "FLUSHALL");
+}
+
 TESTS(fixture_setup, fixture_teardown)

@@ -208,18 +208,27 @@ end
 
 local count, results = math.floor(#KEYS / 2), {}
 local owners = redis.call('MGET', unpack(KEYS, 1, count))
--- A lock that the call has restored as shared must be found shared by the tokens that follow.
-local shared_again = {}
+-- Who has a lock that the call has restored. The tokens that follow must find it so: sharers are restored beside each
+-- other, and the larger fence wins (rule 54), whatever comes first. Who came first and gave way has lost the lock.
+local restored = {}
 for i = 1, count do
   local at = 5 * i
-  local owner, mark, fence = shared_again[KEYS[i]] or owners[i], string.match(ARGV[at - 2], '^([+*-]?)(.*)$')
-  results[i] = renew(KEYS[i], KEYS[count + i], owner, ARGV[at - 4], ARGV[at - 3], ARGV[at - 1], fence, ARGV[at],
+  local owner, token = restored[KEYS[i]] or owners[i], ARGV[at - 4]
+  local mark, fence = string.match(ARGV[at - 2], '^([+*-]?)(.*)$')
+  results[i] = renew(KEYS[i], KEYS[count + i], owner, token, ARGV[at - 3], ARGV[at - 1], fence, ARGV[at],
     KEYS[2 * count + 1])
-  if mark ~= '' and (results[i] == 1 or results[i] == 2 or results[i] == 4) then
-    results[i] = tell(KEYS[count + i], ARGV[at - 4], ARGV[at - 3], fence, mark)
+  if results[i] == 2 then
+    restored[KEYS[i]] = string.find(token, '~%d+$') and 'dibs:shared' or token
   end
-  if results[i] == 2 and string.find(ARGV[at - 4], '~%d+$') then
-    shared_again[KEYS[i]] = 'dibs:shared'
+  if mark ~= '' and (results[i] == 1 or results[i] == 2 or results[i] == 4) then
+    results[i] = tell(KEYS[count + i], token, ARGV[at - 3], fence, mark)
+  end
+end
+for i = 1, next(restored) and count or 0 do
+  local owner, token, result = restored[KEYS[i]], ARGV[5 * i - 4], results[i]
+  local has_it = owner == token or owner == 'dibs:shared' and string.find(token, '~%d+$')
+  if owner and not has_it and type(result) == 'number' and result > 0 and result ~= 3 then
+    results[i] = 0
   end
 end
 if redis.pcall('EXISTS', unpack(KEYS, 1, 2 * count)) ~= 2 * count then
