@@ -49,6 +49,28 @@ TEST_ON(a_forced_unlock_serves_the_next_and_the_holder_learns_of_it, fixture *f)
     dibs_close(operator);
 }
 
+/* The first sending took the lock away, and the second finds that the next waiter has it: that is not "left alone". */
+TEST_ON(a_forced_unlock_whose_answer_was_lost_is_in_doubt, fixture *f)
+{
+    script_server *net = fixture_between(f);
+    dibs_runtime *operator= test_runtime(open_url(script_server_url(net), NULL));
+    process *agent = agent_start(f->server->url, LONG_LEASE_MS);
+    dibs_owner owner;
+
+    fixture_open(f, LONG_LEASE_MS);
+    for (int by_token = 0; by_token <= 1; by_token++) {
+        begin_scene(f, agent, &owner);
+        script_server_set(net, &(script_rule){.match = owner.token, .nth = 1, .action = SCRIPT_CLOSE_AFTER}, 1);
+        dibs_status status = dibs_force_unlock(operator, "x", by_token ? owner.token : NULL);
+        assert_int_equal(script_server_fired(net), 1 + by_token);
+        script_server_clear(net);
+        assert_status(by_token ? DIBS_UNAVAILABLE : DIBS_OK, status);
+        assert_status(DIBS_OK, agent_result(agent));
+        assert_status(DIBS_OK, agent_unlock(agent, "x"));
+        assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
+    }
+}
+
 /* Forced twice with the token that was shown: the second time the lock is the next owner's, who keeps it. */
 TEST_ON(a_forced_unlock_by_token_ends_nobody_else, fixture *f)
 {
