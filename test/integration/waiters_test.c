@@ -70,6 +70,27 @@ TEST_ON(a_long_queue_is_listed_from_its_head, fixture *f)
     server_do(f->server, "FLUSHALL");
 }
 
+/* More have left at its head than a look may list. */
+TEST_ON(a_long_queue_is_listed_behind_many_gaps, fixture *f)
+{
+    enum { GONE = 3000, WAITERS = 2100 };
+    dibs_waiter out[ROOM];
+
+    fixture_open(f, LONG_LEASE_MS);
+    server_do(f->server, "EVAL %s 1 dibs:queue:{lock:x} %d %d",
+              "for i = ARGV[1] + 1, ARGV[1] + ARGV[2] do "
+              "redis.call('HSET', KEYS[1], i .. '', '1 30000 1000 6 dibs:1dibs:' .. i, 'dibs:' .. i, i .. ' 1') "
+              "end "
+              "redis.call('HSET', KEYS[1], '', '1 ' .. ARGV[1] + ARGV[2] .. ' ' .. ARGV[2] .. ' 9999999999') "
+              "return redis.call('PEXPIRE', KEYS[1], 600000)",
+              GONE, WAITERS);
+    assert_int_equal(owner_of(f->rt, "x").waiters, WAITERS);
+    assert_int_equal(waiters_of(f->rt, "x", out, ROOM), ROOM);
+    assert_string_equal(out[0].token, formatted("dibs:%d", GONE + 1));
+    assert_string_equal(out[ROOM - 1].token, formatted("dibs:%d", GONE + ROOM));
+    server_do(f->server, "FLUSHALL");
+}
+
 static bool somebody_waits(dibs_runtime *rt)
 {
     dibs_owner owner;

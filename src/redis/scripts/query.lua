@@ -43,26 +43,38 @@ if not ARGV[1] then
   return reply
 end
 
--- The places of the queue. Of a long one, the gaps left by entries that were taken out count as entries that are gone
--- through.
-local first, last = string.match(call('HGET', Q, '') or '', '^(%d+) (%d+) ')
-local places, entries = {}, {}
+local entries = {}
+
+local function list(entry)
+  local seen, size, rest = string.match(entry or '', '^%d+ %d+ (%d+) (%d+)[ ?!](.*)$')
+  if seen and #entries < 2 * ARGV[1] then
+    entries[#entries + 1], entries[#entries + 2] = string.sub(rest, size + 1), now - seen
+  end
+end
+
+-- A long queue is gone through from its head on, a hundred places at a time, since many may be gaps that were left by
+-- entries that were taken out; at most 6,400 of them, which takes as long as the other way at most.
 if fields <= 4096 then
+  local places = {}
   for _, field in ipairs(call('HKEYS', Q)) do
     places[#places + 1] = tonumber(field)
   end
   table.sort(places)
-else
-  first, last = tonumber(first or 1), tonumber(last or 0)
-  for place = first, math.min(last, first + budget + ARGV[1]) do
-    places[#places + 1] = place
+  for _, place in ipairs(places) do
+    list(call('HGET', Q, string.format('%.0f', place)))
   end
-end
-for _, place in ipairs(places) do
-  local entry = call('HGET', Q, string.format('%.0f', place)) or ''
-  local seen, size, rest = string.match(entry, '^%d+ %d+ (%d+) (%d+)[ ?!](.*)$')
-  if seen and #entries < 2 * ARGV[1] then
-    entries[#entries + 1], entries[#entries + 2] = string.sub(rest, size + 1), now - seen
+else
+  local place, last = string.match(call('HGET', Q, '') or '', '^(%d+) (%d+) ')
+  place, last = tonumber(place or 1), tonumber(last or 0)
+  while place <= last and #entries < 2 * ARGV[1] and budget > 0 do
+    local hundred = {}
+    for at = place, math.min(last, place + 99) do
+      hundred[#hundred + 1] = at .. ''
+    end
+    for _, entry in ipairs(call('HMGET', Q, unpack(hundred))) do
+      list(entry)
+    end
+    place, budget = place + 100, budget - 4
   end
 end
 reply[#reply + 1] = entries
