@@ -593,6 +593,31 @@ TEST(a_renewal_goes_on_beside_a_look)
         assert_false(state_at(i)->renewing || state_at(i)->passed_over);
 }
 
+/* ---------------------------------------------------------------- a release meanwhile */
+
+/* What another thread does while the renewal is being divided. */
+static void release_meanwhile(void *context)
+{
+    dibs__quorum_retract(&setting.q.store, "x", "dibs:token", LEASE_MS, 7);
+}
+
+/* The first master does not have the lock, so nothing is retracted there. */
+TEST(what_was_released_while_its_renewal_began_is_not_set_again)
+{
+    put_in(0, DIBS__MEMBER_NOTHING);
+    setting.q.config.listener.wake = release_meanwhile;
+    batch = (struct dibs__batch){.count = 2, .done = done};
+    batch.items[0] = (struct dibs__renewal){.name = "x", .token = "dibs:token", .lease_ms = LEASE_MS, .fence = 7};
+    batch.items[1] = (struct dibs__renewal){.name = "x", .token = "dibs:longer", .lease_ms = 2 * LEASE_MS, .fence = 8};
+    dones = 0;
+    dibs__quorum_renew(&setting.q.store, &batch);
+    assert_int_equal(retracted, 2);
+    assert_null(asked[0]);
+    answers(1, gone);
+    answers(2, gone);
+    assert_true(dones == 1 && item->result == DIBS__GONE);
+}
+
 /* --------------------------------------------------------------------- memory */
 
 #if CAN_FAIL

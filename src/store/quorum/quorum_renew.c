@@ -299,13 +299,20 @@ static void part_done(struct dibs__batch *batch, const struct dibs__error *error
 
 /* ------------------------------------------------------------------ the sending */
 
-/* Whether the lease can be renewed at the member. *top_up: that would set the lock there, which is a vote. */
-static bool takes_renewal(const struct dibs__member *member, const struct dibs__member_state *state, int64_t now,
-                          bool *top_up)
+/*
+ * Whether the lease can be renewed at the member. *top_up: that would set the lock there, which is a vote. Whoever has
+ * ended the claim meanwhile retracts nothing at a member that did not have the lock, so it is not set there any more.
+ */
+static bool takes_renewal(const struct dibs__member *member, const struct dibs__claim *claim, int64_t now, bool *top_up)
+    DIBS__REQUIRES(dibs__quorum_mutex)
 {
+    const struct dibs__member_state *state = &claim->states[member->index];
+
     *top_up = state->phase != DIBS__MEMBER_GRANTED && now >= state->top_up_from;
-    return !(*top_up && (dibs__member_is_distrusted(member) || atomic_load(&member->strange))) && !state->renewing &&
-           state->phase != DIBS__MEMBER_PENDING && state->phase != DIBS__MEMBER_RETIRED;
+    bool may_set =
+        claim->state != DIBS__CLAIM_ENDED && !dibs__member_is_distrusted(member) && !atomic_load(&member->strange);
+    return (!*top_up || may_set) && !state->renewing && state->phase != DIBS__MEMBER_PENDING &&
+           state->phase != DIBS__MEMBER_RETIRED;
 }
 
 /*
@@ -321,7 +328,7 @@ static void add(struct part_batch *sent, struct dibs__claim *claim, const struct
     bool watch = sent->batch.watch, top_up = false;
 
     dibs__quorum_mutex_lock(&q->mutex);
-    bool takes = watch || takes_renewal(sent->member, state, sent->round->batch->proof, &top_up);
+    bool takes = watch || takes_renewal(sent->member, claim, sent->round->batch->proof, &top_up);
     if (takes) {
         *own = (struct dibs__renewal){
             .name = claim->name,
