@@ -27,10 +27,11 @@ static void end(struct looked *looked)
     free(looked->look);
 }
 
-/* The master answers what it was asked when so many steps had been found. */
-static void answers(struct looked *looked, unsigned steps, struct dibs__vote vote)
+/* The master answers what it was asked when so many steps had been found, and it had been told of so many. */
+static void answers(struct looked *looked, unsigned steps, unsigned told_steps, struct dibs__vote vote)
 {
     looked->look->ops[0].steps = steps;
+    looked->look->ops[0].told_steps = told_steps;
     looked->look->votes[0] = vote;
     looked->look->ops[0].begun = (struct dibs__op){.kind = DIBS__OP_VOTE, .vote = &looked->look->votes[0]};
     dibs__look_note(looked->look, &looked->look->ops[0], DIBS_OK);
@@ -43,9 +44,9 @@ TEST(a_master_that_was_told_of_one_step_is_told_of_the_next)
 
     begin(&looked);
     atomic_store(&looked.member.steps, 2);
-    answers(&looked, 1, told);
+    answers(&looked, 1, 0, told);
     assert_true(dibs__member_is_distrusted(&looked.member));
-    answers(&looked, 2, told);
+    answers(&looked, 2, 1, told);
     assert_false(dibs__member_is_distrusted(&looked.member));
     end(&looked);
 }
@@ -59,9 +60,11 @@ TEST(an_answer_of_before_the_clock_was_set_back_makes_no_renewal_count)
     atomic_store(&looked.member.steps, 1);
     atomic_store(&looked.member.told_steps, 1);
     atomic_store(&looked.member.set_back, true);
-    answers(&looked, 0, votes);
+    answers(&looked, 0, 0, votes);
     assert_true(atomic_load(&looked.member.set_back));
-    answers(&looked, 1, votes);
+    answers(&looked, 1, 0, votes); /* it was asked before it was told */
+    assert_true(atomic_load(&looked.member.set_back));
+    answers(&looked, 1, 1, votes);
     assert_false(atomic_load(&looked.member.set_back));
     end(&looked);
 }

@@ -81,4 +81,23 @@ TEST(a_grant_from_before_the_master_was_told_is_no_vote)
     assert_status(DIBS_OK, ask_at(op));
 }
 
+/* Another thread found the step when it was already decided to ask the master. */
+TEST(a_grant_to_an_ask_from_before_the_master_was_told_is_no_vote)
+{
+    struct dibs__member *member = &setting.members[0];
+    struct dibs__error error;
+
+    set_up(&granting);
+    struct dibs__pending_op *op = &asked_for()->ops[0];
+    ahead_us = AHEAD_US;
+    assert_status(DIBS_OK, ask_at(op));
+    ahead_us += STEP_US;
+    int64_t now = moved_clock_now(&setting.clock);
+    assert_true(dibs__member_note_clock(member, now, now / 1000 + ahead_us));
+    dibs__pending_op_begin(op, dibs__op_ask(&op->attempt, &op->answer, 0));
+    atomic_store(&member->told_steps, atomic_load(&member->steps));
+    assert_status(DIBS_UNAVAILABLE, dibs__pending_op_finish(op, DIBS__NEVER, &error));
+    assert_status(DIBS_OK, ask_at(op));
+}
+
 TESTS(NULL, tear_down)

@@ -44,8 +44,8 @@ void dibs__look_take(struct dibs__look *look, const struct dibs__vote *vote, siz
 }
 
 /*
- * A master is not asked for locks before it may vote. The answer proves nothing about a step that was found
- * after the question was sent.
+ * A master is not asked for locks before it may vote. The answer proves nothing about a step that was found, or
+ * that the master was told of, after the question was sent.
  */
 void dibs__look_note(struct dibs__look *look, const struct dibs__pending_op *op, dibs_status status)
 {
@@ -61,7 +61,7 @@ void dibs__look_note(struct dibs__look *look, const struct dibs__pending_op *op,
     dibs__quorum_mutex_lock(&member->quorum->mutex);
     if (vote->what == DIBS__VOTE_DISTRUSTS)
         atomic_store(&member->told_steps, op->steps);
-    if (vote->ready && atomic_load(&member->steps) == op->steps && !dibs__member_is_distrusted(member))
+    if (vote->ready && atomic_load(&member->steps) == op->told_steps && !dibs__member_is_distrusted(member))
         atomic_store(&member->set_back, false);
     dibs__quorum_mutex_unlock(&member->quorum->mutex);
 }

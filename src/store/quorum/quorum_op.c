@@ -122,6 +122,7 @@ void dibs__pending_op_begin(struct dibs__pending_op *op, struct dibs__op begun)
 {
     DIBS__REQUIRE(op->begun.kind == DIBS__OP_NONE);
     op->begun = begun;
+    op->told_steps = atomic_load(&op->member->told_steps);
     op->steps = atomic_load(&op->member->steps);
     op->was_sent = false;
     begin_again(op);
@@ -152,8 +153,8 @@ static dibs_status finish(struct dibs__pending_op *op, int64_t deadline, struct 
 
 /*
  * Notes the master's clock, which the answer shows. The grant of a master whose clock was set does not count: the
- * master may have forgotten another lock too early. Nor does it if the master was told so meanwhile: it may have
- * granted the lock before it was told. The key that it has set is deleted with the attempt.
+ * master may have forgotten another lock too early. Nor does it if the master was told so only after the operation was
+ * begun: it may have granted the lock before. The key that it has set is deleted with the attempt.
  */
 static dibs_status note_clock(struct dibs__pending_op *op, bool is_ask, dibs_status status, struct dibs__error *error)
 {
@@ -161,7 +162,7 @@ static dibs_status note_clock(struct dibs__pending_op *op, bool is_ask, dibs_sta
     int64_t server_us = is_ask ? op->answer.server_us : op->begun.vote->server_us;
     bool distrusted = server_us > 0 && dibs__member_note_clock(op->member, sent_at, server_us);
 
-    distrusted = distrusted || atomic_load(&op->member->steps) != op->steps;
+    distrusted = distrusted || atomic_load(&op->member->steps) != op->told_steps;
     if (!is_ask || !distrusted)
         return status;
     op->answer.why = DIBS__WHY_STEPPED;

@@ -146,7 +146,7 @@ struct dibs__pending_op {
     struct dibs__op begun;       /* the operation; with the kind NONE once it is finished */
     int64_t sent_at;
     int64_t came_at;              /* when the reply was seen; 0: it was not */
-    unsigned steps;               /* of the member, when the operation was begun */
+    unsigned steps, told_steps;   /* of the member, when the operation was begun */
     bool was_sent;                /* it was seen to be under way: without an answer, it may have had its effect */
     struct dibs__attempt attempt; /* the member's, over all its asks */
     struct dibs__answer answer;   /* of the last ask */
