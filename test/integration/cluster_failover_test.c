@@ -2,11 +2,15 @@
 #include <stdatomic.h>
 
 #include "integration/cluster_setup.h"
+#include "support/actor.h"
+#include "support/queue.h"
 
 #define THREADS 8
 #define NAMES 100
 #define HELD 30
 #define IDLE 12
+#define HELD_MS 6000
+#define WAITER_LEASE_MS 2000
 #define LOOK_MS 95 /* no call gives up sooner: the library's 100 ms, counted from a moment before or after */
 
 /* No master is failed over that merely stands still for a while on a busy machine, unless a test kills one. */
@@ -230,6 +234,35 @@ TEST_ON(the_replica_of_the_url_is_left_once_the_masters_are_known, struct scene 
     assert_status(DIBS_OK, dibs_lock(s->rt, "x"));
     await_that(has_no_client(replica));
     assert_status(DIBS_OK, dibs_unlock(s->rt, "x"));
+}
+
+/*
+ * The old master lives on as a replica, and names the new one, which never heard of the lock. A waiter leaves the lock
+ * to its holder as it does where the old one is dead.
+ */
+TEST_ON(a_waiter_leaves_a_lock_to_its_holder_though_the_old_master_lives, struct scene *s)
+{
+    server *master = s->c->nodes[1], *replica = s->c->nodes[4];
+
+    open_on_cluster(s, WAITER_LEASE_MS);
+    const char *name = new_name(s, master);
+    unsigned slot = slot_of(s, name);
+    server_do(master, "SET lock:%s dibs:h:host:1:1:%032d:1 PX %d", name, 1, HELD_MS);
+    int64_t until = now_ms() + HELD_MS;
+    actor *a = actor_locking(s->rt, name, LIMIT_MS);
+    queue_await(master, name, 1);
+    await_that(server_integer(master, "WAIT 1 100") == 1);
+    server_do(replica, "CLUSTER FAILOVER TAKEOVER");
+    server_do(replica, "DEL lock:%s dibs:queue:{lock:%s} dibs:fence:{lock:%s}", name, name, name);
+    assert_status(DIBS_OK, actor_result(a));
+    print_message("# granted %ld ms before the end\n", (long)(until - now_ms()));
+    assert_true(now_ms() >= until - HELD_MS / 4);
+    assert_status(DIBS_OK, actor_unlock(a, s->rt, name));
+    cluster_await_owner(s->c, slot, replica);
+    await_that(strstr(server_text(master, "INFO replication"), "master_link_status:up"));
+    server_do(master, "CLUSTER FAILOVER TAKEOVER");
+    cluster_await_owner(s->c, slot, master);
+    await_that(strstr(server_text(replica, "INFO replication"), "master_link_status:up"));
 }
 
 /* The lock never reached the replica: the holder restores it there. */

@@ -279,6 +279,38 @@ TEST(an_attempt_comes_along_with_its_slot)
     assert_int_equal(scene.nodes[1].kept, 1);
 }
 
+/* Where an ask of the attempt comes to say who owns the lock, as far as the attempt knows then. */
+static uint64_t owner_named_by(void)
+{
+    struct dibs__op op = dibs__op_ask(&attempt, &answer, the_time + MS(COMMAND_MS));
+
+    assert_status(DIBS_BUSY, finish(&op));
+    return dibs__redis_attempt_server(&attempt);
+}
+
+/* The node that says where the slot is now may have been replaced. A slot that moved takes along what was known. */
+TEST(who_owned_a_lock_is_remembered_until_a_map_tells_that_its_slot_moved)
+{
+    struct dibs__node *nodes = scene.cluster->nodes;
+
+    for (size_t i = 0; i < 2; i++)
+        node_says(i, DIBS_BUSY, DIBS__REDIRECT_NONE, 0);
+    atomic_store(&nodes[0].server, 100);
+    atomic_store(&dibs__redis_of(nodes[1].member)->renewal_server, 101);
+    ask("x", true);
+    dibs__redis_attempt_of(&attempt)->seen_server = 100;
+    assert_true(owner_named_by() == 100);
+    dibs__map_correct(scene.cluster, dibs__cluster_slot(scene.cluster, "x"), &nodes[1]);
+    assert_true(owner_named_by() == 100);
+    assert_int_equal(scene.nodes[1].finished, 1);
+    atomic_store(&scene.cluster->known_corrections, atomic_load(&scene.cluster->corrections)); /* a map has come */
+    atomic_store(&nodes[0].in_map, false);
+    assert_true(owner_named_by() == 100); /* it was replaced */
+    atomic_store(&nodes[0].in_map, true);
+    assert_true(owner_named_by() == 101);
+    scene.base->ops->conclude(scene.base, &attempt, false);
+}
+
 /* The slot has moved before the ask is begun: whether the token can go along is found out when it is finished. */
 TEST(an_attempt_of_another_node_is_not_begun)
 {

@@ -68,13 +68,17 @@ struct dibs__cluster {
     atomic_bool mapped;                  /* atomic; a node has told who has the slots */
     atomic_bool map_wanted;              /* atomic; the map may be wrong: a node must be asked for it soon */
     atomic_bool map_changed;             /* atomic; slots have other owners, which must be reported */
-    bool watched;                        /* scheduler thread only; a node has reported changes, now or before */
-    bool map_asked;                      /* scheduler thread only; a node is being asked for the map */
-    int64_t map_at;                      /* scheduler thread only; the map is not asked for before */
-    int64_t map_due;                     /* scheduler thread only; the map is asked for then in any case */
-    struct dibs__backoff map_backoff;    /* scheduler thread only */
-    unsigned map_turn;                   /* scheduler thread only; the place of the node that is asked next */
-    int64_t tidy_at;                     /* scheduler thread only; when to look for nodes that can be closed */
+    atomic_uint corrections;             /* atomic; how often a node corrected the map */
+    atomic_uint known_corrections; /* atomic; how many of these came before the last map was asked for: another one may
+                                      mean a slot that moved, or a replica that took over */
+    bool watched;                  /* scheduler thread only; a node has reported changes, now or before */
+    bool map_asked;                /* scheduler thread only; a node is being asked for the map */
+    unsigned map_asked_after;      /* scheduler thread only; the number of corrections when it was asked for */
+    int64_t map_at;                /* scheduler thread only; the map is not asked for before */
+    int64_t map_due;               /* scheduler thread only; the map is asked for then in any case */
+    struct dibs__backoff map_backoff; /* scheduler thread only */
+    unsigned map_turn;                /* scheduler thread only; the place of the node that is asked next */
+    int64_t tidy_at;                  /* scheduler thread only; when to look for nodes that can be closed */
 
     atomic_bool down;    /* written under mutex; the listener was told that the cluster can't be reached */
     atomic_int unserved; /* atomic; a slot that was needed, and that no node has; -1: none */
@@ -138,6 +142,12 @@ static inline bool dibs__map_is_asked(const struct dibs__cluster *cluster, unsig
 
 /* A node said that the slot is at `node`. */
 void dibs__map_correct(struct dibs__cluster *cluster, unsigned slot, const struct dibs__node *node);
+
+/* Whether a map was asked for since a node last corrected it. */
+static inline bool dibs__map_is_certain(const struct dibs__cluster *cluster)
+{
+    return atomic_load(&cluster->corrections) == atomic_load(&cluster->known_corrections);
+}
 
 /* Any thread. The map may be wrong: a node must be asked for it soon. */
 void dibs__map_want(struct dibs__cluster *cluster);

@@ -46,7 +46,7 @@ static void see_no_owner(struct dibs__cluster *cluster, unsigned slot, struct di
 
 struct dibs__node *dibs__map_use_owner(struct dibs__cluster *cluster, unsigned slot, struct dibs__error *error)
 {
-    unsigned char place = atomic_load_explicit(&cluster->owners[slot], memory_order_relaxed);
+    unsigned char place = atomic_load_explicit(&cluster->owners[slot], memory_order_acquire);
 
     if (place != DIBS__NO_NODE && dibs__node_use(&cluster->nodes[place]))
         return &cluster->nodes[place];
@@ -59,6 +59,8 @@ struct dibs__node *dibs__map_use_owner(struct dibs__cluster *cluster, unsigned s
 
 void dibs__map_correct(struct dibs__cluster *cluster, unsigned slot, const struct dibs__node *node)
 {
+    if (atomic_load(&cluster->owners[slot]) != node->place)
+        atomic_fetch_add(&cluster->corrections, 1); /* before others see the new owner */
     if (atomic_exchange(&cluster->owners[slot], (unsigned char)node->place) != node->place)
         atomic_store(&cluster->map_changed, true);
     dibs__map_want(cluster);
@@ -78,13 +80,13 @@ static void set_owners(struct dibs__cluster *cluster, const unsigned char *owner
 
     for (unsigned i = 0; i < DIBS__SLOTS / 32; i++)
         atomic_store_explicit(&cluster->asked[i], 0, memory_order_relaxed);
-    for (unsigned slot = 0; slot < DIBS__SLOTS; slot++) {
+    for (unsigned slot = 0; slot < DIBS__SLOTS; slot++)
         named[owners[slot]] = true;
-        if (atomic_exchange_explicit(&cluster->owners[slot], owners[slot], memory_order_relaxed) != owners[slot])
-            atomic_store(&cluster->map_changed, true);
-    }
-    for (unsigned i = 0; i < DIBS__NODES_MAX; i++)
+    for (unsigned i = 0; i < DIBS__NODES_MAX; i++) /* before others see whom the slots have instead */
         atomic_store(&cluster->nodes[i].in_map, named[i]);
+    for (unsigned slot = 0; slot < DIBS__SLOTS; slot++)
+        if (atomic_exchange_explicit(&cluster->owners[slot], owners[slot], memory_order_release) != owners[slot])
+            atomic_store(&cluster->map_changed, true);
     atomic_store(&cluster->mapped, true);
 }
 
@@ -212,6 +214,7 @@ static void on_slots_asked(void *context, const struct dibs__slot_range *ranges,
         open_more(cluster);
         return;
     }
+    atomic_store(&cluster->known_corrections, cluster->map_asked_after);
     cluster->map_due = dibs__after_ms(now, dibs__jitter(DIBS__MAP_MS * 2 / 3, DIBS__MAP_MS * 4 / 3));
     cluster->tidy_at = now;
     dibs__cluster_see_reach(cluster, NULL);
@@ -222,6 +225,7 @@ static bool ask(struct dibs__node *node)
 {
     if (!dibs__node_is_open(node) || !dibs__node_use(node))
         return false;
+    node->cluster->map_asked_after = atomic_load(&node->cluster->corrections);
     if (dibs__redis_ask_slots(node->member, on_slots_asked, node))
         return true;
     dibs__node_unuse(node);

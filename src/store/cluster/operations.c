@@ -163,6 +163,26 @@ static void leave_node(struct dibs__cluster *cluster, struct dibs__attempt *atte
 }
 
 /*
+ * Whether the node's server has what the one had that last told of the lock's owner: then the slot moved, and a lock
+ * that is free there is free. Where a node has just said that the slot is elsewhere, it may as well have been replaced
+ * by a replica that lacks the lock: until a map tells, a free lock is left to the owner.
+ */
+static bool knows_the_owner(const struct dibs__cluster *cluster, const struct dibs__attempt *attempt)
+{
+    return dibs__map_is_certain(cluster) && dibs__cluster_has_server(cluster, dibs__redis_attempt_server(attempt));
+}
+
+/* The attempt is asked for again at its node. The map may have come since. */
+static void stay_at(const struct dibs__cluster *cluster, struct dibs__attempt *attempt, const struct dibs__node *node)
+{
+    uint64_t seen = dibs__redis_attempt_server(attempt);
+    bool is_of_another = seen != 0 && seen != atomic_load_explicit(&node->server, memory_order_relaxed);
+
+    if (is_of_another && !dibs__redis_attempt_is_in_doubt(attempt) && knows_the_owner(cluster, attempt))
+        dibs__redis_attempt_came(node->member, attempt, true);
+}
+
+/*
  * The attempt is about to be asked for at the node. A slot that has moved took along what was in it, also the attempt's
  * place in the queue. But if an ask at the other node is in doubt, the token is retired: its retraction begins there,
  * and follows the slot. False: the token was retired.
@@ -171,8 +191,10 @@ static bool come_to(struct dibs__cluster *cluster, struct dibs__attempt *attempt
 {
     uint64_t at = *place_of(attempt);
 
-    if (at == node->place + 1u)
+    if (at == node->place + 1u) {
+        stay_at(cluster, attempt, node);
         return true;
+    }
     if (at > 0 && dibs__redis_attempt_is_in_doubt(attempt)) {
         struct dibs__store *member = cluster->nodes[at - 1].member;
         member->ops->conclude(member, attempt, false);
@@ -180,8 +202,7 @@ static bool come_to(struct dibs__cluster *cluster, struct dibs__attempt *attempt
         return false;
     }
     if (at > 0)
-        dibs__redis_attempt_came(node->member, attempt,
-                                 dibs__cluster_has_server(cluster, dibs__redis_attempt_server(attempt)));
+        dibs__redis_attempt_came(node->member, attempt, knows_the_owner(cluster, attempt));
     leave_node(cluster, attempt);
     bool used = dibs__node_use(node); /* does not fail: the node is in use already */
     DIBS__REQUIRE(used);
