@@ -220,23 +220,47 @@ TEST(a_lease_is_confirmed_where_its_server_is_one_of_the_cluster)
     assert_false(is_unconfirmed(7));
 }
 
-/* Its server knows what the other one knew, unless that one is gone. */
+/* Its server knows what the other one knew, unless that one is gone: until a map tells, it may be. */
 TEST(a_lease_that_came_with_its_slot_is_confirmed_there)
 {
     struct dibs__redis_store *member = dibs__redis_of(scene.cluster->nodes[0].member);
 
     atomic_store(&scene.cluster->nodes[1].server, 8);
-    for (int knows_here = 0; knows_here < 2; knows_here++)
-        for (uint64_t of = 8; of <= 9; of++) {
+    for (unsigned corrected = 0; corrected < 2; corrected++)
+        for (unsigned i = 0; i < 4; i++) {
+            bool knows_here = i / 2 == 1;
+            uint64_t of = 8 + i % 2;
+            atomic_store(&scene.cluster->corrections, corrected);
             atomic_store(&member->renewal_server, knows_here ? 7 : 0);
             batch = (struct dibs__batch){.count = 1, .done = on_done, .landed = on_landed};
             batch.items[0] = (struct dibs__renewal){.name = "x", .token = "dibs:token", .store_state = lease_of(of)};
             landed[0] = 99;
             scene.base->ops->renew(scene.base, &batch);
             uint64_t server = dibs__redis_lease_server(&scene.nodes[0].batch->items[0].store_state);
-            assert_true(server == (knows_here && of == 8 ? 7 : of));
+            assert_true(server == (knows_here && of == 8 && !corrected ? 7 : of));
             answers(0, DIBS__RENEWED, DIBS_OK);
         }
+}
+
+/* The first node still has the slot, so it was not replaced. Were the lock restored, there might be two fences. */
+TEST(a_lease_is_not_restored_at_a_node_that_was_named_by_ask)
+{
+    static const enum dibs__redirect_kind kinds[] = {DIBS__REDIRECT_MOVED, DIBS__REDIRECT_ASK};
+
+    atomic_store(&scene.cluster->nodes[0].server, 8);
+    atomic_store(&dibs__redis_of(scene.cluster->nodes[1].member)->renewal_server, 7);
+    atomic_store(&scene.cluster->corrections, 1);
+    for (size_t i = 0; i < 2; i++) {
+        batch = (struct dibs__batch){.count = 1, .done = on_done, .landed = on_landed};
+        batch.items[0] = (struct dibs__renewal){.name = "x", .token = "dibs:token", .store_state = lease_of(8)};
+        landed[0] = 99;
+        scene.base->ops->renew(scene.base, &batch);
+        redirects(0, 0, kinds[i], 1);
+        answers(0, DIBS__UNANSWERED, DIBS_OK);
+        uint64_t server = dibs__redis_lease_server(&scene.nodes[1].batch->items[0].store_state);
+        assert_true(server == (kinds[i] == DIBS__REDIRECT_ASK ? 7 : 8));
+        answers(1, DIBS__RENEWED, DIBS_OK);
+    }
 }
 
 TESTS(setup_cluster, teardown_cluster)

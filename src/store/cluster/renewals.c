@@ -74,13 +74,16 @@ bool dibs__cluster_is_unconfirmed(struct dibs__store *base, const struct dibs__l
 
 /*
  * The node need not restore a lease that came to it with its slot: if the lease is gone there, somebody deleted it. So
- * the lease counts as confirmed by this server, unless the server that confirmed it is gone.
+ * the lease counts as confirmed by this server, unless the server that confirmed it is gone. Until a map tells whether
+ * it is, the lease may have to be restored; but not at a node that was named by ASK, as that by which it was named
+ * still has the slot, and perhaps the fence.
  */
 static void see_what_came(const struct dibs__node *node, struct dibs__renewal *item)
 {
     uint64_t server = dibs__redis_lease_server(&item->store_state), here = dibs__redis_server(node->member);
 
-    if (here != 0 && server != here && dibs__cluster_has_server(node->cluster, server))
+    bool is_told = item->redirect->asking || dibs__map_is_certain(node->cluster);
+    if (here != 0 && server != here && is_told && dibs__cluster_has_server(node->cluster, server))
         dibs__redis_lease_came(node->member, &item->store_state);
 }
 
