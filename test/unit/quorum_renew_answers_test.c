@@ -357,6 +357,26 @@ TEST(an_extension_is_caught_up_on)
     answers(2, yes);
     begin_with((struct dibs__renewal){.lease_ms = LEASE_MS, .look = true}, false);
     assert_true(asked[2]->items[0].extension && !asked[2]->items[0].look && !asked[0]->items[0].extension);
+    answers(2, yes);
+    end_rest();
+    begin_renewal();
+    assert_false(asked[2]->items[0].extension);
+}
+
+/* Where it shortened the lease, a renewal would find more left than it asks for, and never count. */
+TEST(an_extension_without_an_answer_is_sent_again)
+{
+    const struct dibs__renewal *says[] = {&silent, &unsent, &silent};
+
+    begin_with((struct dibs__renewal){.lease_ms = LEASE_MS, .extension = true}, false);
+    for (size_t i = 0; i < 3; i++) {
+        answers(0, yes);
+        answers(1, yes);
+        answers(2, *says[i]);
+        begin_renewal();
+        assert_true(asked[2]->items[0].extension && !asked[1]->items[0].extension);
+    }
+    answers(2, yes);
     end_rest();
     begin_renewal();
     assert_false(asked[2]->items[0].extension);

@@ -76,7 +76,7 @@ struct dibs__member_state {
     bool renewing;    /* a renewal is under way */
     bool passed_over; /* a renewal was wanted while another, or an ask, was under way: perhaps because of a change that
                          happened after the member had answered */
-    bool behind;      /* an extension could not be sent: the next renewal is sent as one */
+    bool behind;      /* an extension could not be sent, or was not answered: the next renewal is sent as one */
     bool topping_up;  /* the renewal under way, or an earlier one that was not answered, may set the lock there */
     int64_t top_up_from;                  /* the member lost the lock: renewals do not set it there before this time */
     uint64_t fence;                       /* if granted: the member's fence */

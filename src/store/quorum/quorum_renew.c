@@ -211,6 +211,7 @@ static void note_part(struct part_batch *sent, size_t i)
     state->pending_extension = item->pending_extension;
     state->pending_extension_ms = item->pending_extension_ms;
     state->in_doubt = state->in_doubt && item->result != DIBS__GONE;
+    state->behind = state->behind || (item->extension && item->result == DIBS__UNANSWERED);
     if (has_lock(item))
         state->phase = DIBS__MEMBER_GRANTED;
     if (forgot) {
