@@ -320,12 +320,23 @@ bool dibs__kept_look(struct dibs__cells *cells, struct dibs__lease *lease)
     return next == 0;
 }
 
-struct dibs__lease *dibs__kept_drop(struct dibs__cells *cells, const char *name, size_t name_size)
+/* No lease of the list is kept when it is no longer used. */
+static void bar(struct dibs__lease *list) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    for (struct dibs__lease *lease = list; lease; lease = lease->listing.next)
+        lease->keeping.recalled = true;
+}
+
+struct dibs__lease *dibs__kept_drop(struct dibs__cells *cells, const char *name, size_t name_size, bool forced)
 {
     struct dibs__shard *shard;
     struct dibs__cell *cell = dibs__cells_lock(cells, name, name_size, &shard);
     struct dibs__lease *lease = cell && cell->state == DIBS__CELL_KEPT ? drop(cell) : NULL;
 
+    if (cell && forced) {
+        bar(cell->asked);
+        bar(cell->granted);
+    }
     if (lease)
         dibs__cell_drop_if_unused(cell);
     dibs__shard_mutex_unlock(&shard->mutex);

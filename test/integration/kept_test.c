@@ -369,6 +369,21 @@ TEST_ON(a_kept_lease_that_its_runtime_forced_open_is_not_taken, fixture *f)
     assert_int_equal(stats_of(f->rt).lost, 0);
 }
 
+TEST_ON(a_lease_that_its_runtime_forced_open_while_it_was_in_use_is_not_kept, fixture *f)
+{
+    open_keeping(f, KEEP_LONG_MS);
+    dibs_runtime *other = test_runtime(open_runtime(f->server, 0));
+    for (int i = 0; i < 4; i++) {
+        keep(f->rt, "x");
+        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+        assert_status(DIBS_OK, dibs_force_unlock(f->rt, "x", NULL));
+        assert_status(DIBS_OK, dibs_trylock(other, "x"));
+        assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
+        assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
+        assert_status(DIBS_OK, dibs_unlock(other, "x"));
+    }
+}
+
 /* Each look uses the lease, so that it is not given back meanwhile. */
 static bool shows_kept_in_use(dibs_runtime *rt, const char *name)
 {
