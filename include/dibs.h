@@ -267,11 +267,12 @@ typedef struct dibs_config {
  * that no lease of the name is kept for 5 x keep_ms.
  *
  * Never kept: a lease taken with DIBS_FAIR, DIBS_SHARED or DIBS_FIXED_LEASE, or extended; one for which
- * others are known to wait; any lease with min_replicas, durable or DIBS_NO_HANDOFF, on a quorum, or in
- * memory. An acquire that wants another kind of lease has the kept one given back first. Leases are
- * kept only while the server (on a cluster, the node that has the lock's slot) tells at once of locks
- * that change (dibs_stats.tracking). When it no longer does, or when slots move, all kept leases are
- * given back. Where the server can't tell of changes, keep_ms has no effect.
+ * others are known to wait; one that the server took longer than max(keep_ms, 50 ms) to grant; any
+ * lease with min_replicas, durable or DIBS_NO_HANDOFF, on a quorum, or in memory. An acquire that
+ * wants another kind of lease has the kept one given back first. Leases are kept only while the server
+ * (on a cluster, the node that has the lock's slot) tells at once of locks that change
+ * (dibs_stats.tracking). When it no longer does, or when slots move, all kept leases are given back.
+ * Where the server can't tell of changes, keep_ms has no effect.
  *
  * The loss of a kept lease brings no event and is not counted as lost, because nobody held the lock.
  * Right after a kept lease was taken again, less of it may be certain than its full length:

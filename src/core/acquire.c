@@ -156,6 +156,7 @@ static bool begin_lease(struct dibs__acquire *acquire, uint64_t fence, uint32_t 
     lease->store_fence = fence;
     atomic_store_explicit(&lease->step, step, memory_order_relaxed);
     lease->granted_at = acquire->acquired_at = now;
+    lease->granted_in = now - proof;
     lease->contended = acquire->waited;
     atomic_store(&lease->deadline, deadline);
     dibs__renewals_add(core->renewals, lease, lease->asked_ms, proof, &attempt->lease);

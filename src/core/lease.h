@@ -151,6 +151,7 @@ struct dibs__lease {
     struct dibs__metrics_group *group; /* read-only; of the name (metrics.h) */
     uint64_t store_fence;              /* the fence of the grant; the asking thread's until the grant, then read-only */
     int64_t granted_at;                /* the asking thread's until the grant, then read-only */
+    int64_t granted_in;                /* likewise; how long the ask took that was granted */
     struct dibs__token token; /* written by the asking thread under the shard's mutex; read-only after the grant */
 
     struct dibs__asker *asker; /* NULL once the lease is granted. Written by the asking thread alone, under the shard's

@@ -79,6 +79,23 @@ TEST_ON(no_lease_is_kept_where_none_is_handed_over, fixture *f)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "held"));
 }
 
+/* A lease that is short while it is kept could end before whoever takes it again has renewed it. */
+TEST_ON(no_lease_is_kept_of_a_server_far_away, fixture *f)
+{
+    enum { DELAY_MS = 80 };
+    script_server *net = fixture_between(f);
+    dibs_runtime *far = test_runtime(
+        open_url(script_server_url(net), &(dibs_config){.keep_ms = DELAY_MS / 2, .command_timeout_ms = LIMIT_MS}));
+
+    keep(far, "near");
+    uint64_t retaken = stats_of(far).retaken;
+    script_server_delay(net, DELAY_MS);
+    for (int i = 0; i < 2 * IN_A_ROW; i++)
+        lock_and_release(far, "x", DIBS_WAIT_FOREVER);
+    assert_int_equal(stats_of(far).retaken, retaken);
+    script_server_delay(net, 0);
+}
+
 TEST_WITH(a_store_in_memory_works_with_keep_ms, NULL, NULL, void *none)
 {
     const dibs_config config = {.keep_ms = 1000};
