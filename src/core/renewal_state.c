@@ -174,23 +174,30 @@ bool dibs__renewal_state_is_due(const struct dibs__lease *lease, int64_t now)
 
 /* ------------------------------------------------------------------- sending */
 
-/*
- * Begins the extension that was asked for, and returns its length. If it shortens the lease, the lease may be shorter
- * from now on.
- */
+/* The lease may be as short as that from now on, if the request that is about to be sent shortens it. */
+static void may_shorten(struct dibs__lease *lease, uint32_t lease_ms, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    int64_t *risk_at = &lease->renewal_state.risk_at;
+
+    dibs__lease_move(lease, dibs__lease_deadline(now, lease_ms), true, now);
+    if (*risk_at != DIBS__NEVER)
+        *risk_at = dibs__earlier(*risk_at, now + lease_ms * DIBS__NS_PER_MS / 2);
+}
+
+/* Begins the extension that was asked for, and returns its length. */
 static uint32_t send_extension(struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex)
 {
     uint32_t lease_ms = lease->renewal_state.extending->extension.lease_ms;
 
     dibs__extension_send(&lease->renewal_state.extending->extension);
-    dibs__lease_move(lease, dibs__lease_deadline(now, lease_ms), true, now);
+    may_shorten(lease, lease_ms, now);
     return lease_ms;
 }
 
 /* Shortens a kept lease as an extension would: here first, and then in the store. */
 static uint32_t shorten(struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    dibs__lease_move(lease, dibs__lease_deadline(now, lease->renewal_state.kept_ms), true, now);
+    may_shorten(lease, lease->renewal_state.kept_ms, now);
     return lease->renewal_state.kept_ms;
 }
 

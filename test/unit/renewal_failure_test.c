@@ -156,6 +156,23 @@ TEST_ON(at_risk_is_told_again_after_a_renewal_that_succeeded, stage *s)
     assert_int_equal(events_count(&s->events, DIBS_EVENT_AT_RISK, "a"), 2);
 }
 
+TEST_ON(at_risk_is_told_at_half_of_what_an_extension_may_leave, stage *s)
+{
+    actor *a = actor_start();
+
+    assert_status(DIBS_OK, actor_lock(a, s->rt, "a", 0));
+    faults_hold_renewals(&s->faults);
+    actor_begin_extend(a, s->rt, "a", 800);
+    await_that(renewals(s) == 1);
+    stage_advance(s, MS(400) - 1);
+    assert_int_equal(events_count(&s->events, DIBS_EVENT_AT_RISK, NULL), 0);
+    stage_advance(s, 1);
+    events_await(&s->events, DIBS_EVENT_AT_RISK, "a");
+    stage_let_renewals_go(s);
+    assert_status(DIBS_OK, actor_result(a));
+    assert_status(DIBS_OK, actor_unlock(a, s->rt, "a"));
+}
+
 /* -------------------------------------------------------------- late answers */
 
 TEST_ON(an_answer_counts_from_when_its_request_was_sent, stage *s)
