@@ -10,6 +10,7 @@
 #include "base/list.h"
 #include "base/utf8.h"
 #include "core/keeper.h"
+#include "core/turn.h"
 
 #define BATCH 64 /* locks of a list that are looked up at once */
 
@@ -17,8 +18,8 @@
 
 /*
  * Carries out the operation in a visit, within a command timeout. A forced unlock, whatever its status, may have ended
- * a lease that this runtime keeps, or would keep after its use. So nobody takes that lease any more: of a lease so new
- * that its lock is not watched, the store tells nothing.
+ * a lease that this runtime keeps or uses. So nobody takes over that lease any more: of a lease so new that its lock is
+ * not watched, the store tells nothing.
  */
 static dibs_status run(dibs_runtime *runtime, struct dibs__op *op, struct dibs__error *error)
 {
@@ -30,8 +31,10 @@ static dibs_status run(dibs_runtime *runtime, struct dibs__op *op, struct dibs__
     struct dibs__store *store = visit.core->store;
     op->deadline = dibs__core_command_deadline(visit.core);
     status = store->ops->finish(store, op, error);
-    if (op->kind == DIBS__OP_FORCE)
-        dibs__keeper_forced(visit.core, op->name, strlen(op->name));
+    if (op->kind == DIBS__OP_FORCE) {
+        dibs__handover_forced(visit.core->cells, op->name, strlen(op->name));
+        dibs__keeper_give_back_name(visit.core, op->name, strlen(op->name));
+    }
     dibs__visit_end(&visit);
     return status;
 }

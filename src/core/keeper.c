@@ -20,23 +20,13 @@ unsigned dibs__keeper_may_keep(struct dibs__core *core, const struct dibs__lease
     return lease->token.keeps && core->store->ops->can_keep(core->store, lease->name) ? recallable : 0;
 }
 
-static void give_back_name(struct dibs__core *core, const char *name, size_t name_size, bool forced)
+void dibs__keeper_give_back_name(struct dibs__core *core, const char *name, size_t name_size)
 {
-    struct dibs__lease *lease = core->cells->keep > 0 ? dibs__kept_drop(core->cells, name, name_size, forced) : NULL;
+    struct dibs__lease *lease = core->cells->keep > 0 ? dibs__kept_drop(core->cells, name, name_size) : NULL;
 
     if (lease)
         dibs__core_give_back(core, lease);
     dibs__lease_unref(lease);
-}
-
-void dibs__keeper_give_back_name(struct dibs__core *core, const char *name, size_t name_size)
-{
-    give_back_name(core, name, name_size, false);
-}
-
-void dibs__keeper_forced(struct dibs__core *core, const char *name, size_t name_size)
-{
-    give_back_name(core, name, name_size, true);
 }
 
 /* A lease that is just being given up is not kept either, though the store said before that it tells of its lock. */

@@ -29,9 +29,6 @@ void dibs__keeper_allow(struct dibs__core *core, bool on);
 void dibs__keeper_give_back_name(struct dibs__core *core, const char *name, size_t name_size);
 void dibs__keeper_give_back_all(struct dibs__core *core);
 
-/* The lock of that name was forced open: gives back its kept lease, and keeps none that was granted before. */
-void dibs__keeper_forced(struct dibs__core *core, const char *name, size_t name_size);
-
 /* Another process asks for the lock that this token has. False: nobody here asks for that token or holds its lease. */
 bool dibs__keeper_recall(struct dibs__core *core, const char *name, const char *token);
 

@@ -149,8 +149,8 @@ static bool may_be_kept(const struct dibs__cells *cells, const struct dibs__cell
                         int64_t now) DIBS__REQUIRES(dibs__shard_mutex)
 {
     return !atomic_load(cells->closing) && lease->token.keeps && !lease->contended && !lease->keeping.recalled &&
-           !is_far(cells, lease) && atomic_load_explicit(&lease->extended_ms, memory_order_relaxed) == 0 &&
-           is_good(cells, lease, now) &&
+           !lease->keeping.forced && !is_far(cells, lease) &&
+           atomic_load_explicit(&lease->extended_ms, memory_order_relaxed) == 0 && is_good(cells, lease, now) &&
            (cell->shard->looked_at < MOST ||
             atomic_load_explicit(&lease->keeping.look_at, memory_order_relaxed) != DIBS__NEVER);
 }
@@ -334,23 +334,12 @@ bool dibs__kept_look(struct dibs__cells *cells, struct dibs__lease *lease)
     return next == 0;
 }
 
-/* No lease of the list is kept when it is no longer used. */
-static void bar(struct dibs__lease *list) DIBS__REQUIRES(dibs__shard_mutex)
-{
-    for (struct dibs__lease *lease = list; lease; lease = lease->listing.next)
-        lease->keeping.recalled = true;
-}
-
-struct dibs__lease *dibs__kept_drop(struct dibs__cells *cells, const char *name, size_t name_size, bool forced)
+struct dibs__lease *dibs__kept_drop(struct dibs__cells *cells, const char *name, size_t name_size)
 {
     struct dibs__shard *shard;
     struct dibs__cell *cell = dibs__cells_lock(cells, name, name_size, &shard);
     struct dibs__lease *lease = cell && cell->state == DIBS__CELL_KEPT ? drop(cell) : NULL;
 
-    if (cell && forced) {
-        bar(cell->asked);
-        bar(cell->granted);
-    }
     if (lease)
         dibs__cell_drop_if_unused(cell);
     dibs__shard_mutex_unlock(&shard->mutex);

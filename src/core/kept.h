@@ -86,11 +86,8 @@ struct dibs__lease *dibs__kept_recall(struct dibs__cells *cells, const char *nam
  */
 bool dibs__kept_look(struct dibs__cells *cells, struct dibs__lease *lease);
 
-/*
- * Takes out the kept lease of that name, which the caller must give back. NULL: none is kept. forced: the lock was
- * forced open, so a lease of the name that is in use, or is just being granted, is not kept afterwards.
- */
-struct dibs__lease *dibs__kept_drop(struct dibs__cells *cells, const char *name, size_t name_size, bool forced);
+/* Takes out the kept lease of that name, which the caller must give back. NULL: none is kept. */
+struct dibs__lease *dibs__kept_drop(struct dibs__cells *cells, const char *name, size_t name_size);
 
 /* The same for any kept lease of the shard, whatever its name. */
 struct dibs__lease *dibs__kept_drop_any(struct dibs__shard *shard);

@@ -118,7 +118,9 @@ struct dibs__keeping {
     atomic_bool news;        /* atomic; set when one of these has changed: dibs__renewals_use_changed must be called */
     int64_t since DIBS__GUARDED_BY(dibs__shard_mutex);    /* when the lease was last used; only while it is kept */
     int64_t asked_at DIBS__GUARDED_BY(dibs__shard_mutex); /* when the store was last asked about waiters; 0: never */
-    bool recalled DIBS__GUARDED_BY(dibs__shard_mutex);    /* others asked for the lock, or it was forced open */
+    bool recalled DIBS__GUARDED_BY(dibs__shard_mutex);    /* another process has asked for the lock */
+    bool forced DIBS__GUARDED_BY(dibs__shard_mutex);      /* the lock was forced open here; not only of leases that may
+                                                             be kept */
     atomic_uint retaken; /* atomic; how often the lease was used again; written by the holding thread alone */
 };
 

@@ -268,11 +268,12 @@ bool dibs__turn_give_up(struct dibs__cells *cells, struct dibs__cell *cell, stru
 
 /* Whether the lease may go on to another thread of the process now. */
 static bool may_be_handed(const struct dibs__cells *cells, const struct dibs__lease *lease, int64_t now)
+    DIBS__REQUIRES(dibs__shard_mutex)
 {
     int64_t half = lease->asked_ms * DIBS__NS_PER_MS / 2;
 
-    return !lease->fixed && now - lease->granted_at < cells->handoff && dibs__lease_has_step(lease) &&
-           atomic_load_explicit(&lease->extended_ms, memory_order_relaxed) == 0 &&
+    return !lease->fixed && !lease->keeping.forced && now - lease->granted_at < cells->handoff &&
+           dibs__lease_has_step(lease) && atomic_load_explicit(&lease->extended_ms, memory_order_relaxed) == 0 &&
            atomic_load_explicit(&lease->deadline, memory_order_relaxed) - now >= half;
 }
 
@@ -316,6 +317,24 @@ enum dibs__parting dibs__handover_part(struct dibs__cells *cells, struct dibs__l
     }
     dibs__waiters_unlock(shard);
     return parting;
+}
+
+static void set_forced(struct dibs__lease *list) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    for (struct dibs__lease *lease = list; lease; lease = lease->listing.next)
+        lease->keeping.forced = true;
+}
+
+void dibs__handover_forced(struct dibs__cells *cells, const char *name, size_t name_size)
+{
+    struct dibs__shard *shard;
+    struct dibs__cell *cell = dibs__cells_lock(cells, name, name_size, &shard);
+
+    if (cell) {
+        set_forced(cell->asked); /* of a grant whose answer is on its way */
+        set_forced(cell->granted);
+    }
+    dibs__shard_mutex_unlock(&shard->mutex);
 }
 
 /* The cell held a lease that is gone. True: the first waiter goes on with the attempt of `next`. */

@@ -78,6 +78,12 @@ enum dibs__parting dibs__handover_part(struct dibs__cells *cells, struct dibs__l
                                        int64_t now, struct dibs__wish *next);
 
 /*
+ * The lock of that name was forced open: a lease that the process may have been granted before is not handed over any
+ * more, nor kept.
+ */
+void dibs__handover_forced(struct dibs__cells *cells, const char *name, size_t name_size);
+
+/*
  * The lease was released or lost: the next waiter gets the turn. Only the first call for a lease does anything. next:
  * the lease that was asked for together with the release; NULL: there is none. True: the store has answered for `next`,
  * and the next waiter goes on with its attempt. False: the caller must give up `next`.

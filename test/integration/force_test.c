@@ -230,4 +230,22 @@ TEST_ON(a_forced_unlock_takes_the_token_as_shown, fixture *f)
     }
 }
 
+/* Its runtime knows: nobody begins to hold a lock by a lease that was taken away. */
+TEST_ON(a_lease_that_its_runtime_forced_open_is_not_handed_over, fixture *f)
+{
+    actor *next = actor_start();
+
+    f->config.handoff_ms = LIMIT_MS;
+    fixture_open_patient(f, 0);
+    dibs_runtime *other = test_runtime(open_runtime(f->server, 0));
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    actor_begin_lock(next, f->rt, "x", 100);
+    await_that(stats_of(f->rt).contended == 1);
+    assert_status(DIBS_OK, dibs_force_unlock(f->rt, "x", NULL));
+    assert_status(DIBS_OK, dibs_trylock(other, "x"));
+    assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
+    assert_status(DIBS_TIMEOUT, actor_result(next));
+    assert_status(DIBS_OK, dibs_unlock(other, "x"));
+}
+
 TESTS(fixture_setup, fixture_teardown)

@@ -148,7 +148,7 @@ static inline struct dibs__lease *keep(struct keeping *k, const char *name)
 
 static inline void drop(struct keeping *k, const char *name)
 {
-    struct dibs__lease *lease = dibs__kept_drop(k->cells, name, strlen(name), false);
+    struct dibs__lease *lease = dibs__kept_drop(k->cells, name, strlen(name));
 
     assert_non_null(lease);
     dibs__lease_unref(lease);
