@@ -69,19 +69,13 @@ bool dibs__kept_is_habit(const struct dibs__cells *cells, const struct dibs__cel
     return habit->hash == cell->hash && habit->in_a_row == IN_A_ROW && dibs__now(cells->clock) >= habit->not_before;
 }
 
-/* The greatest length of a kept lease. */
-static int64_t kept_length(const struct dibs__cells *cells)
-{
-    return dibs__kept_ms((uint32_t)(cells->keep / DIBS__NS_PER_MS)) * DIBS__NS_PER_MS;
-}
-
 /*
  * Whether the store is too far away for the lease to be kept. Who takes a kept lease again finds at least half of its
  * length left, and within that a request that is under way, and then a renewal, must be answered.
  */
 static bool is_far(const struct dibs__cells *cells, const struct dibs__lease *lease)
 {
-    return lease->granted_in > kept_length(cells) / 4;
+    return lease->granted_in > dibs__kept_ms((uint32_t)(cells->keep / DIBS__NS_PER_MS)) * DIBS__NS_PER_MS / 4;
 }
 
 static void note_lock(const struct dibs__cells *cells, const struct dibs__cell *cell, const struct dibs__lease *lease,
@@ -138,11 +132,12 @@ static bool is_stretched(const struct dibs__cells *cells, const struct dibs__lea
 /* Whether the lease is good enough to be used again. */
 static bool is_good(const struct dibs__cells *cells, const struct dibs__lease *lease, int64_t now)
 {
-    int64_t length = dibs__earlier(kept_length(cells), lease->asked_ms * DIBS__NS_PER_MS);
+    uint32_t kept_ms = dibs__kept_ms((uint32_t)(cells->keep / DIBS__NS_PER_MS));
+    int64_t length = kept_ms < lease->asked_ms ? kept_ms : lease->asked_ms;
 
     return dibs__kept_allows(atomic_load_explicit(&cells->recallable, memory_order_acquire)) &&
            dibs__lease_has_step(lease) && !is_stretched(cells, lease, now) &&
-           atomic_load_explicit(&lease->deadline, memory_order_relaxed) - now >= length / 2;
+           atomic_load_explicit(&lease->deadline, memory_order_relaxed) - now >= length * DIBS__NS_PER_MS / 2;
 }
 
 static bool may_be_kept(const struct dibs__cells *cells, const struct dibs__cell *cell, const struct dibs__lease *lease,
@@ -304,9 +299,10 @@ static int64_t next_look(const struct dibs__cells *cells, struct dibs__lease *le
 static void ask_whether_wanted(const struct dibs__cells *cells, struct dibs__lease *lease, int64_t now)
     DIBS__REQUIRES(dibs__shard_mutex)
 {
+    int64_t pause = dibs__kept_ms((uint32_t)(cells->keep / DIBS__NS_PER_MS)) * DIBS__NS_PER_MS / 2;
     int64_t last = lease->keeping.asked_at > 0 ? lease->keeping.asked_at : lease->granted_at;
 
-    if (now - last < kept_length(cells) / 2 || atomic_load(&lease->keeping.use) != DIBS__USE_HELD)
+    if (now - last < pause || atomic_load(&lease->keeping.use) != DIBS__USE_HELD)
         return;
     lease->keeping.asked_at = now;
     atomic_store(&lease->keeping.tell, true);

@@ -268,12 +268,11 @@ bool dibs__turn_give_up(struct dibs__cells *cells, struct dibs__cell *cell, stru
 
 /* Whether the lease may go on to another thread of the process now. */
 static bool may_be_handed(const struct dibs__cells *cells, const struct dibs__lease *lease, int64_t now)
-    DIBS__REQUIRES(dibs__shard_mutex)
 {
     int64_t half = lease->asked_ms * DIBS__NS_PER_MS / 2;
 
-    return !lease->fixed && !lease->keeping.forced && now - lease->granted_at < cells->handoff &&
-           dibs__lease_has_step(lease) && atomic_load_explicit(&lease->extended_ms, memory_order_relaxed) == 0 &&
+    return !lease->fixed && now - lease->granted_at < cells->handoff && dibs__lease_has_step(lease) &&
+           atomic_load_explicit(&lease->extended_ms, memory_order_relaxed) == 0 &&
            atomic_load_explicit(&lease->deadline, memory_order_relaxed) - now >= half;
 }
 
@@ -308,7 +307,7 @@ enum dibs__parting dibs__handover_part(struct dibs__cells *cells, struct dibs__l
         const struct dibs__waiter *first = cell->waiters;
         *next = first->wish;
         parting = DIBS__PART_REQUEUE;
-        if (may_be_handed(cells, lease, now) && dibs__waiters_fit(lease, first)) {
+        if (!lease->keeping.forced && may_be_handed(cells, lease, now) && dibs__waiters_fit(lease, first)) {
             hand_over(cell, now);
             parting = DIBS__PART_HANDED;
         }
