@@ -36,6 +36,18 @@ static struct memory *of(struct dibs__store *store)
     return (struct memory *)store;
 }
 
+/* The name of a lock in the space, where runtimes with different prefixes have different locks. */
+struct key {
+    char bytes[DIBS__PREFIX_MAX + DIBS_NAME_MAX + 1];
+};
+
+static const char *key_of(const struct memory *memory, const char *name, struct key *key)
+{
+    memcpy(key->bytes, memory->user.prefix, memory->user.prefix_size);
+    strcpy(&key->bytes[memory->user.prefix_size], name);
+    return key->bytes;
+}
+
 static void count_command(struct memory *memory)
 {
     atomic_fetch_add_explicit(&memory->counters->commands, 1, memory_order_relaxed);
@@ -93,7 +105,7 @@ static dibs_status ask_for(struct memory *memory, struct dibs__op *op, const str
         answer->why = DIBS__WHY_NO_VOTE;
         return dibs__error_set(error, DIBS_UNAVAILABLE, "the store in memory may not vote in the quorum now");
     }
-    struct dibs__space_lock *lock = dibs__space_find_or_add(space, attempt->name, now);
+    struct dibs__space_lock *lock = dibs__space_find_or_add(space, op->name, now);
     if (!lock)
         return no_memory(error);
     if (!dibs__space_hold_of(lock, attempt->token) && !dibs__space_take_place(&memory->user, lock, attempt)) {
@@ -232,7 +244,7 @@ static const struct dibs__op_row rows[DIBS__OP_KINDS] = {
     [DIBS__OP_RAISE] = {NULL, raise_fence},
 };
 
-/* There is nothing to wait for, so finish does everything. */
+/* There is nothing to wait for, so finish does everything. Meanwhile the name of the operation is that in the space. */
 static enum dibs__progress progress(struct dibs__store *store, const struct dibs__op *op, struct dibs__wait *wait)
 {
     (void)store, (void)op, (void)wait;
@@ -242,14 +254,18 @@ static enum dibs__progress progress(struct dibs__store *store, const struct dibs
 static dibs_status finish(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
 {
     struct memory *memory = of(store);
+    const char *name = op->name;
+    struct key key;
 
     count_command(memory);
+    op->name = key_of(memory, name ? name : "", &key); // cppcheck-suppress autoVariables ; the name is put back
     dibs__space_mutex_lock(&memory->space->mutex);
     dibs_status status = dibs__rows_finish(store, op, error);
     dibs__space_mutex_unlock(&memory->space->mutex);
     struct dibs__space_waiter *served = op->state;
     op->state = NULL;
     dibs__space_push(memory->space, memory->clock, op->name, served);
+    op->name = name;
     return status;
 }
 
@@ -280,7 +296,7 @@ static dibs_status walk_names(struct dibs__store *store, const struct dibs__walk
         return dibs__error_set(error, DIBS_CLOSED, "the runtime is closing");
     count_command(memory);
     dibs__space_mutex_lock(&memory->space->mutex);
-    bool good = dibs__space_walk(memory->space, walk, dibs__now(memory->clock));
+    bool good = dibs__space_walk(memory->space, &memory->user, walk, dibs__now(memory->clock));
     dibs__space_mutex_unlock(&memory->space->mutex);
     return good ? DIBS_OK : dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a list of locks");
 }
@@ -301,15 +317,15 @@ static dibs_status examine(struct dibs__store *store, struct dibs__examination *
  * Grants the lock to the token, beside those who share it, if the store may vote, unless the token had the lock and
  * its lease can't be over: then somebody took the lock away. NULL: not granted, or no memory.
  */
-static struct dibs__space_hold *top_up(struct memory *memory, struct dibs__renewal *renewal, int64_t now)
-    DIBS__REQUIRES(dibs__space_mutex)
+static struct dibs__space_hold *top_up(struct memory *memory, const char *key, struct dibs__renewal *renewal,
+                                       int64_t now) DIBS__REQUIRES(dibs__space_mutex)
 {
     const uint64_t *granted = renewal->store_state.words;
 
     renewal->was_anothers = granted[0] != 0 && now < dibs__after_ms((int64_t)granted[1], renewal->lease_ms);
     if (renewal->was_anothers || !may_vote(memory, renewal->lease_ms, now))
         return NULL;
-    struct dibs__space_lock *lock = dibs__space_find_or_add(memory->space, renewal->name, now);
+    struct dibs__space_lock *lock = dibs__space_find_or_add(memory->space, key, now);
     struct dibs__space_hold *hold =
         lock ? dibs__space_grant(memory->space, lock, renewal->token, renewal->lease_ms, now) : NULL;
     if (!hold)
@@ -322,13 +338,14 @@ static struct dibs__space_hold *top_up(struct memory *memory, struct dibs__renew
 static void renew_one(struct memory *memory, struct dibs__renewal *renewal) DIBS__REQUIRES(dibs__space_mutex)
 {
     int64_t now = dibs__now(memory->clock);
-    struct dibs__space_lock *lock = dibs__space_find(memory->space, renewal->name, now);
+    struct key key;
+    struct dibs__space_lock *lock = dibs__space_find(memory->space, key_of(memory, renewal->name, &key), now);
     struct dibs__space_hold *hold = lock ? dibs__space_hold_of(lock, renewal->token) : NULL;
 
     renewal->result = DIBS__GONE;
     renewal->was_anothers = false;
     if (renewal->top_up && !hold && (!lock || dibs__space_admits(lock, renewal->token)))
-        hold = top_up(memory, renewal, now);
+        hold = top_up(memory, key.bytes, renewal, now);
     if (!hold)
         return;
     if (renewal->extension)
@@ -422,6 +439,8 @@ dibs_status dibs__memory_open(struct dibs__store **out, const struct dibs__store
     memory->store.ops = &memory_ops;
     memory->clock = config->clock;
     memory->user.listener = config->listener;
+    memory->user.prefix = config->key_prefix ? config->key_prefix : "";
+    memory->user.prefix_size = strlen(memory->user.prefix);
     memory->user.is_member = config->is_member;
     memory->quorum = config->quorum;
     memory->counters = config->counters;

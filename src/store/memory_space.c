@@ -488,7 +488,8 @@ void dibs__space_push(struct dibs__space *space, const struct dibs__clock *clock
     while (served) {
         struct dibs__space_user *user = served->user;
         struct dibs__space_waiter *next = served->next, **end = &next;
-        const struct dibs__grant news = {name, served->token, served->number, served->fence, served->fence == 0};
+        const struct dibs__grant news = {&name[user->prefix_size], served->token, served->number, served->fence,
+                                         served->fence == 0};
         bool wanted = user->listener.granted(user->listener.source, &news);
 
         dibs__space_mutex_lock(&space->mutex);
@@ -509,13 +510,24 @@ void dibs__space_push(struct dibs__space *space, const struct dibs__clock *clock
 
 /* ----------------------------------------------------------- all locks of a space */
 
-bool dibs__space_walk(struct dibs__space *space, const struct dibs__walk *walk, int64_t now)
+/* The user's name of a lock; NULL: the lock is none of its. */
+static const char *name_for(const struct dibs__space_user *user, const struct dibs__space_lock *lock)
+{
+    bool its = strncmp(lock->name, user->prefix, user->prefix_size) == 0 && lock->name[user->prefix_size];
+
+    return its ? &lock->name[user->prefix_size] : NULL;
+}
+
+bool dibs__space_walk(struct dibs__space *space, const struct dibs__space_user *user, const struct dibs__walk *walk,
+                      int64_t now)
 {
     bool good = true;
 
-    for (const struct dibs__space_lock *at = space->locks; at && good; at = at->links.next)
-        if (dibs__space_ends(at) > now && (!walk->pattern || dibs__glob_matches(walk->pattern, at->name)))
-            good = walk->found(walk->context, at->name);
+    for (const struct dibs__space_lock *at = space->locks; at && good; at = at->links.next) {
+        const char *name = dibs__space_ends(at) > now ? name_for(user, at) : NULL;
+        if (name && (!walk->pattern || dibs__glob_matches(walk->pattern, name)))
+            good = walk->found(walk->context, name);
+    }
     return good;
 }
 

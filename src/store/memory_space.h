@@ -17,6 +17,8 @@ DIBS__MUTEX_CLASS(dibs__space_mutex);
 /* A runtime that uses a space. */
 struct dibs__space_user {
     struct dibs__listener listener; /* read-only after open */
+    const char *prefix;             /* read-only after open; comes before its names in the space */
+    size_t prefix_size;             /* read-only after open */
     bool is_member; /* read-only after open; its tokens get no grants, only hints when the lock may be free */
     size_t pushes DIBS__GUARDED_BY(dibs__space_mutex); /* grants that are being delivered to the listener */
 };
@@ -135,9 +137,9 @@ void dibs__space_prolong(struct dibs__space_hold *hold, uint32_t lease_ms, int64
 bool dibs__space_take_place(struct dibs__space_user *user, struct dibs__space_lock *lock,
                             const struct dibs__attempt *attempt) DIBS__REQUIRES(dibs__space_mutex);
 
-/* Calls `found` for each lock that is held. False: `found` returned false. */
-bool dibs__space_walk(struct dibs__space *space, const struct dibs__walk *walk, int64_t now)
-    DIBS__REQUIRES(dibs__space_mutex);
+/* Calls `found` for each lock with the user's prefix that is held. False: `found` returned false. */
+bool dibs__space_walk(struct dibs__space *space, const struct dibs__space_user *user, const struct dibs__walk *walk,
+                      int64_t now) DIBS__REQUIRES(dibs__space_mutex);
 
 uint32_t dibs__space_count_waiters(const struct dibs__space_lock *lock) DIBS__REQUIRES(dibs__space_mutex);
 /* Fill the lists of a query; NULL: not wanted. */

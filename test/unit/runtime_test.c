@@ -510,4 +510,33 @@ TEST_ON(two_runtimes_on_one_thread_are_two_owners, stage *s)
     assert_status(DIBS_OK, dibs_trylock(s->rt, "a"));
 }
 
+/* ------------------------------------------------------------------- prefixes */
+
+static bool copy_name(const char *name, const dibs_owner *owner, void *arg)
+{
+    (void)owner;
+    strcat(arg, name);
+    return true;
+}
+
+/* As at a server: the prefix and the name together are the lock. */
+TEST_WITH(in_memory_the_prefix_is_a_part_of_the_lock, NULL, NULL, void *none)
+{
+    dibs_runtime *one = test_runtime(open_url("mem:prefixes", NULL));
+    dibs_runtime *other = test_runtime(open_url("mem:prefixes", &(dibs_config){.key_prefix = "other:"}));
+    dibs_runtime *bare = test_runtime(open_url("mem:prefixes", &(dibs_config){.key_prefix = ""}));
+    char names[64] = "";
+
+    assert_status(DIBS_OK, dibs_trylock(one, "a"));
+    assert_status(DIBS_OK, dibs_trylock(other, "a"));
+    assert_status(DIBS_BUSY, dibs_trylock(bare, "lock:a"));
+    actor *waiter = actor_locking(bare, "other:a", LIMIT_MS);
+    assert_status(DIBS_OK, dibs_unlock(other, "a"));
+    assert_status(DIBS_OK, actor_result(waiter));
+    assert_status(DIBS_OK, dibs_list(other, "a", copy_name, names));
+    assert_string_equal(names, "a");
+    assert_status(DIBS_OK, actor_unlock(waiter, bare, "other:a"));
+    assert_status(DIBS_OK, dibs_unlock(one, "a"));
+}
+
 TESTS(stage_setup, stage_teardown)
