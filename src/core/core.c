@@ -101,9 +101,9 @@ void dibs__core_lost(struct dibs__core *core, struct dibs__lease *lease, bool go
 {
     DIBS__REQUIRE(atomic_load(&lease->deadline) == DIBS__LEASE_LOST);
     dibs__renewals_remove(core->renewals, lease);
-    bool has_holder = !dibs__lease_claim(lease);
     if (atomic_exchange(&lease->loss_told, true))
         return;
+    bool has_holder = !dibs__lease_claim(lease); /* by the first call alone: a second one would find it claimed */
     if (has_holder && why)
         tell(core, lease, why);
     if (!gone) /* the store keeps the key longer than the lease lasts here, by the margin */
