@@ -23,7 +23,8 @@ static struct {
     bool told;                     /* guarded by mutex: run_tell_loss was called */
 } loss = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-static _Atomic bool waits; /* atomic: the main thread waits for the lock */
+static _Atomic bool waits;      /* atomic: the main thread waits for the lock */
+static _Atomic bool wait_ended; /* atomic: something has ended the wait, or the attempt to reach the store */
 
 struct listener {
     struct cli_thread thread;
@@ -45,6 +46,7 @@ static void end_wait(struct listener *listener, int status)
     }
     if (listener->status == RUN_HOLDS)
         listener->status = status;
+    atomic_store(&wait_ended, true);
     dibs_shutdown(listener->rt);
     pthread_mutex_unlock(&listener->mutex);
 }
@@ -178,7 +180,8 @@ static int64_t wait_left_ms(void)
 
 bool run_goes_on(int64_t since)
 {
-    return wait_left_ms() != 0 && run_plan.outage_ms != 0 && cli_now_ms() - since < outage_of();
+    return !atomic_load(&wait_ended) && wait_left_ms() != 0 && run_plan.outage_ms != 0 &&
+           cli_now_ms() - since < outage_of();
 }
 
 /* Prints why a call returned that status. Returns the exit status. */
@@ -294,7 +297,7 @@ static int enter(struct run_lock *lock)
     dibs_owner owner;
 
     for (size_t i = 0; i < run_plan.name_count; i++) {
-        if (!run_inside_enters(lock->rt, run_plan.names[i], &owner)) {
+        if (atomic_load(&wait_ended) || !run_inside_enters(lock->rt, run_plan.names[i], &owner)) {
             lock->names[lock->count++] = run_plan.names[i];
             continue;
         }

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import socket
+import threading
 import time
 
 from support.command import *  # noqa: F403
@@ -44,6 +45,41 @@ def checked():
     process = holder("n")
     equal(dibs("run", "-n", "n", "echo", "ran", env=env).status, 1)
     end(process)
+
+
+def relay_until_asked(path, asked):
+    """Passes on what dibs and the server of the tests say, until dibs asks for a lock: nothing from then on."""
+
+    def pass_on(source, target):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if b"dibs:fence:" in data:
+                    asked.set()
+                if not asked.is_set():
+                    target.sendall(data)
+
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen()
+    while True:
+        client, own = listener.accept()[0], socket.socket(socket.AF_UNIX)
+        own.connect(server().socket)
+        for ends in ((client, own), (own, client)):
+            threading.Thread(target=pass_on, args=ends, daemon=True).start()
+
+
+@test("a signal also ends the wait for a server that does not tell who has the lock")
+def unanswered():
+    others = [word for number in range(63) for word in ("--also", f"m{number}")]
+    for command in (("run", "n", "true"), ("hold", "n"), ("hold", *others, "n")):
+        with folder() as own:
+            path, asked = own.file("relay"), threading.Event()
+            threading.Thread(target=relay_until_asked, args=(path, asked), daemon=True).start()
+            process = start(*command, env={"DIBS_URL": f"unix://{path}", "DIBS_TOKEN": "dibs:job:host:7:7:ab:1"})
+            assert asked.wait(LIMIT)
+            process.terminate()
+            wait_for(lambda: process.poll() is not None, "the end of dibs")
+            equal(Done(process).status, 128 + 15)
 
 
 def outer_lock(lease):
