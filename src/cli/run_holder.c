@@ -22,6 +22,7 @@
 #define SLOW_ROUND_MS 300
 #define GIVE_UP_MS 10000 /* how long SIGKILL is repeated once the lease is lost */
 #define LOOK_MS 5        /* between two looks at who has the lock now */
+#define RENEWED_MS 100   /* a lease that ends later by this than was known was renewed */
 #define HEAR_MOST 64     /* at most this many messages, and signals, are read in one round of the loop */
 
 struct holder {
@@ -49,6 +50,7 @@ struct holder {
     bool lost;              /* the lease is lost, or COMMAND had to end as if it were */
     int64_t sure_until_ms;  /* until then the lease was sure to last, when it was looked at last */
     bool shortened;         /* the lease was shortened after --at-least */
+    int64_t not_shortened_ms; /* when the lease was to end after the last attempt at that, which failed */
 
     struct cli_thread looker;
     _Atomic bool taken; /* atomic: somebody else has the lost lock, or that is not known */
@@ -383,20 +385,26 @@ static bool is_over(struct holder *holder, int64_t now)
     return true;
 }
 
-/* Shortens the lease once the time of --at-least is over, so that the lock is free soon after a crash. */
+/*
+ * Shortens the lease once the time of --at-least is over, so that the lock is free soon after a crash. Where that
+ * fails, it is tried again after a renewal, which shows that the store answers.
+ */
 static void shorten(struct holder *holder, int64_t now)
 {
     if (holder->shortened || holder->lock.count == 0 || run_plan.at_least_ms <= run_plan.lease_ms ||
         now - holder->start_ms < run_plan.at_least_ms)
         return;
-    holder->shortened = true;
     int64_t remaining = run_remaining_ms(&holder->lock);
-    if (holder->given_up || remaining <= run_plan.grace_ms + run_plan.margin_ms + 2000)
+    if (holder->given_up || remaining <= run_plan.grace_ms + run_plan.margin_ms + 2000 ||
+        now + remaining < holder->not_shortened_ms + RENEWED_MS)
         return;
     /* The front hears of it before: once the store has the shorter lease, this process may be stopped, or wait. */
     run_wire_send(holder->wire, RUN_LIMIT, (int)run_plan.lease_ms, now + least(remaining, run_plan.lease_ms), NULL);
-    if (run_extend(&holder->lock, run_plan.lease_ms) == DIBS_OK)
+    holder->shortened = run_extend(&holder->lock, run_plan.lease_ms) == DIBS_OK;
+    if (holder->shortened)
         cli_common.config.lease_ms = (uint32_t)run_plan.lease_ms;
+    else
+        holder->not_shortened_ms = cli_now_ms() + run_remaining_ms(&holder->lock);
 }
 
 /* The exit status for a status of waitpid(2): the program's, or 128 plus the number of the signal that ended it. */

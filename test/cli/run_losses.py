@@ -3,6 +3,7 @@
 Each COMMAND writes lines "WHO TIME" to one file, every few milliseconds: they must not be interleaved.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -228,6 +229,24 @@ def holder_stopped_after_at_least_without_a_server():
         os.kill(holder_of(process), signal.SIGSTOP)
         equal(Done(process).status, 76)
         assert max(int(line.split()[1]) for line in read(log).splitlines() if "TERM" not in line) <= end
+
+
+@test("the lease becomes shorter once the time of --at-least is over, also where the server does not answer at that moment")
+def shortened_after_an_outage():
+    with contextlib.closing(Server()) as own:
+        process = holder("n", "-t", "4", "--at-least", "8", env={"DIBS_URL": own.url})
+        time.sleep(7)
+        own.process.send_signal(signal.SIGSTOP)
+        time.sleep(2.2)  # the lease was renewed after 5.3 s, and COMMAND is ended after 12 s
+        own.process.send_signal(signal.SIGCONT)
+        time.sleep(1.5)  # the server may hear of it late, and is then told that the lease is as long as before
+
+        def is_short():
+            own.await_renewal("n")
+            return own.left_pttl("n") <= 4000
+
+        wait_for(is_short, "the shorter lease")
+        end(process)
 
 
 @test("the process with the lock stopped, and COMMAND as well: COMMAND goes on, and has its grace time")
