@@ -320,12 +320,14 @@ static int take_lock(struct run_lock *lock)
     const dibs_lock_options options = {.flags = (run_plan.fair ? DIBS_FAIR : 0u) | (run_plan.shared ? DIBS_SHARED : 0u),
                                        .limit = (uint32_t)run_plan.slots};
     int64_t start = cli_now_ms();
-    int status = enter(lock);
     dibs_status answer;
 
-    if (status != RUN_HOLDS || lock->count == 0)
-        return status;
     atomic_store(&waits, run_plan.wait_ms != 0);
+    int status = enter(lock);
+    if (status != RUN_HOLDS || lock->count == 0) {
+        atomic_store(&waits, false);
+        return status;
+    }
     run_waiting_begin(lock);
     answer = lock->count == 1 ? dibs_lock_with(lock->rt, lock->names[0], wait_left_ms(), &options)
                               : dibs_lock_names(lock->rt, lock->names, lock->count, wait_left_ms(), &options);
