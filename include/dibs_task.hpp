@@ -953,12 +953,11 @@ inline void queue::tell(const dibs_completion &taken)
         done.fence = 0;
         std::snprintf(done.detail, sizeof done.detail, "the task has ended, and what it held was given up");
     }
-    if (listener) {
-        listener->told(done, what);
-        listener.reset(); /* may have a guard of its own */
-    } else if (done.kind == DIBS_DONE_LOCK && done.status == DIBS_OK) {
+    const std::unique_ptr<detail::listener> tells = std::move(listener); /* ends before `after`: may have a guard */
+    if (tells)
+        tells->told(done, what);
+    else if (done.kind == DIBS_DONE_LOCK && done.status == DIBS_OK)
         task_guard(std::move(what)).unlock(); /* whoever waited is gone */
-    }
 }
 
 /* Returns whether there was any. */

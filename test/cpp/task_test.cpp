@@ -488,6 +488,27 @@ CASE(a_dropped_guard_gives_up_before_what_waits, dibs::runtime &rt)
     CHECK(dispatches_until(queue, [&] { return later.times == 1; }) && later.status == DIBS_OK);
 }
 
+/* So it is where the function keeps the guard in itself, and throws: it ends with what it has. */
+CASE(a_guard_in_a_function_that_throws_gives_up_before_what_waits, dibs::runtime &rt)
+{
+    dibs::queue queue;
+    dibs::task holder(rt), task(rt), other(rt);
+    told held, later, now;
+
+    CHECK(lock_now(queue, holder, "waited for too", held));
+    task.begin_lock(queue, "kept",
+                    [kept = dibs::task_guard()](const dibs_completion &, dibs::task_guard guard) mutable {
+                        kept = std::move(guard);
+                        throw std::system_error(dibs::errc::overflow);
+                    });
+    task.begin_lock(queue, "waited for too", later.function());
+    CHECK_THROWS(dibs::errc::overflow, static_cast<void>(queue.dispatch(10s)));
+    CHECK(lock_now(queue, other, "kept", now));
+    CHECK(later.times == 0);
+    held.lock.unlock();
+    CHECK(dispatches_until(queue, [&] { return later.times == 1; }) && later.status == DIBS_OK);
+}
+
 /* What waits in the task bears that the function acts for the task meanwhile. */
 CASE(what_waits_bears_a_scope, dibs::runtime &rt)
 {
