@@ -72,13 +72,14 @@ static const struct cli_option options[] = {
 #define CLEAN_UP_MS 10000 /* how long the guard may take to end after the holder was killed */
 
 struct front {
-    bool has_terminal;  /* the front has a controlling terminal */
-    int wire;           /* -1: there is no holder, and messages to it go nowhere */
-    pid_t guard;        /* 0: the guard has ended */
-    pid_t process;      /* the front's own */
-    bool alone;         /* the front has no children but those that it forked */
-    int64_t hung_up_ms; /* when the front noticed that the holder has ended; 0: it has not */
-    int status;         /* exit status that the holder sent; -1: none yet */
+    bool has_terminal;         /* the front has a controlling terminal */
+    int wire;                  /* -1: there is no holder, and messages to it go nowhere */
+    pid_t guard;               /* 0: the guard has ended */
+    pid_t process;             /* the front's own */
+    bool alone;                /* the front has no children but those that it forked */
+    int64_t hung_up_ms;        /* when the front noticed that the holder has ended; 0: it has not */
+    int status;                /* exit status that the holder sent; -1: none yet */
+    struct run_signals unsent; /* signals for the holder, for which there was no room */
 
     bool had_terminal; /* COMMAND's group had the terminal when COMMAND ended */
     bool held;         /* the lock was acquired: COMMAND may have been started */
@@ -89,6 +90,7 @@ struct front {
 
     int64_t limit_ms; /* by then all processes of COMMAND must be dead, as the holder said last; 0: there is none */
     int64_t beat_ms;  /* when the front sent its last beat */
+    bool beat_sent;   /* there was room for it */
     bool answered;    /* the holder has answered that beat */
     bool term_sent;   /* the time has come at which the front itself sends SIGTERM */
     bool term_got;    /* it did so before COMMAND had ended */
@@ -96,14 +98,34 @@ struct front {
     bool lost;        /* the lease was lost */
 };
 
-/* -------------------------------------------------------------- being stopped */
+/* --------------------------------------------------------------------- telling */
+
+/* What there is no room for, because the holder was stopped for a while, is sent later. */
+static void send_signals(struct front *front)
+{
+    struct run_signals *unsent = &front->unsent;
+    size_t sent = 0;
+
+    while (sent < unsent->count && run_wire_send(front->wire, RUN_SIGNAL, unsent->numbers[sent], 0, NULL))
+        sent++;
+    unsent->count -= sent;
+    memmove(unsent->numbers, unsent->numbers + sent, unsent->count * sizeof unsent->numbers[0]);
+}
+
+static void pass_on(struct front *front, int signal)
+{
+    run_signals_note(&front->unsent, signal);
+    send_signals(front);
+}
 
 static void beat(struct front *front, int64_t now)
 {
     front->beat_ms = now;
     front->answered = false;
-    run_wire_send(front->wire, RUN_BEAT, 0, 0, NULL);
+    front->beat_sent = run_wire_send(front->wire, RUN_BEAT, 0, 0, NULL);
 }
+
+/* -------------------------------------------------------------- being stopped */
 
 /*
  * Stops the front by the signal that stopped COMMAND, so that the shell sees a stopped job, and returns when the job is
@@ -125,7 +147,7 @@ static void pause_with(struct front *front, int signal)
     beat(front, cli_now_ms()); /* what the holder said last may be out of date */
     if (signal == SIGTTIN || signal == SIGTTOU)
         poll(NULL, 0, (int)run_plan.margin_ms / 4);
-    run_wire_send(front->wire, RUN_SIGNAL, SIGCONT, 0, NULL);
+    pass_on(front, SIGCONT);
 }
 
 static void on_stopped(struct front *front, int signal)
@@ -137,7 +159,7 @@ static void on_stopped(struct front *front, int signal)
         return;
     }
     run_terminal_give(front->group); /* COMMAND wants the terminal, and the job has it */
-    run_wire_send(front->wire, RUN_SIGNAL, SIGCONT, 0, NULL);
+    pass_on(front, SIGCONT);
 }
 
 /* -------------------------------------------------------------------- hearing */
@@ -190,7 +212,7 @@ static void on_signal(struct front *front, int signal)
         beat(front, cli_now_ms()); /* the front may have been stopped for long */
     if (signal == SIGTSTP && !front->group)
         front->held_back = true;
-    run_wire_send(front->wire, RUN_SIGNAL, signal, 0, NULL);
+    pass_on(front, signal);
 }
 
 static void hear(struct front *front)
@@ -204,6 +226,7 @@ static void hear(struct front *front)
         front->hung_up_ms = cli_now_ms();
     for (int signal; (signal = run_signals_next()) != 0;)
         on_signal(front, signal);
+    send_signals(front);
 }
 
 /* ---------------------------------------------------------- watching the holder */
@@ -264,15 +287,19 @@ static int64_t pace(const struct front *front, int64_t now)
 
 static void keep_beating(struct front *front, int64_t now)
 {
-    if (front->limit_ms && front->answered && now - front->beat_ms >= pace(front, now))
+    if (!front->limit_ms)
+        return;
+    if (front->answered && now - front->beat_ms >= pace(front, now))
         beat(front, now);
+    else if (!front->answered && !front->beat_sent)
+        front->beat_sent = run_wire_send(front->wire, RUN_BEAT, 0, 0, NULL);
 }
 
 static int timeout(const struct front *front)
 {
     int64_t wait = pace(front, cli_now_ms());
 
-    if (front->taken_over || front->hung_up_ms)
+    if (front->taken_over || front->hung_up_ms || front->unsent.count)
         return ROUND_MS;
     if (!front->limit_ms)
         return -1;

@@ -118,6 +118,17 @@ bool run_signals_passed(int signal)
     return false;
 }
 
+void run_signals_note(struct run_signals *signals, int number)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < signals->count; i++)
+        if (signals->numbers[i] != number)
+            signals->numbers[kept++] = signals->numbers[i];
+    signals->numbers[kept] = number;
+    signals->count = kept + 1;
+}
+
 void run_signals_raise(int signal, bool whole_group)
 {
     struct sigaction normal = {.sa_handler = SIG_DFL}, own = normal;
@@ -140,16 +151,21 @@ bool run_wire_open(int wire[2])
 }
 
 /* A socket of this kind takes a short message whole or not at all. */
-void run_wire_send(int wire, enum run_word word, int number, int64_t value, const char *text)
+bool run_wire_send(int wire, enum run_word word, int number, int64_t value, const char *text)
 {
     struct run_message message = {.word = (int)word, .number = number, .value = value};
     bool last = word == RUN_STATUS;
     int flags = MSG_NOSIGNAL | (last ? 0 : MSG_DONTWAIT);
 
     snprintf(message.text, sizeof message.text, "%s", text ? text : "");
-    while (send(wire, &message, sizeof message, flags) < 0 && (errno == EINTR || (last && errno == ENOBUFS)))
-        if (errno == ENOBUFS)
+    while (send(wire, &message, sizeof message, flags) < 0) {
+        bool full = errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS;
+        if (errno != EINTR && !(last && full))
+            return !full;
+        if (full)
             poll(NULL, 0, 10);
+    }
+    return true;
 }
 
 int run_wire_receive(int wire, struct run_message *out)

@@ -6,6 +6,7 @@
 #define DIBS_CLI_RUN_HEAR_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum run_role {
@@ -46,6 +47,14 @@ void run_signals_restore(void);
 /* Whether the signal is passed on to COMMAND, and ends a wait for the lock. */
 bool run_signals_passed(int signal);
 
+/* Signals, each once, in the order in which each came last; the system does so for a process that does not run. */
+struct run_signals {
+    int numbers[32];
+    size_t count;
+};
+
+void run_signals_note(struct run_signals *signals, int number);
+
 /* Sends the signal to the whole process group or to this process, where it has its default effect. */
 void run_signals_raise(int signal, bool whole_group);
 
@@ -85,7 +94,8 @@ struct run_message {
 /* Makes the pair, with descriptors that are closed on exec. Returns false if that failed. */
 bool run_wire_open(int wire[2]);
 
-void run_wire_send(int wire, enum run_word word, int number, int64_t value, const char *text);
+/* False: there is no room for the message, which was dropped. */
+bool run_wire_send(int wire, enum run_word word, int number, int64_t value, const char *text);
 
 /* 1: *out is a message. 0: there is none now. -1: the other end is gone. */
 int run_wire_receive(int wire, struct run_message *out);

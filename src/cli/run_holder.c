@@ -226,29 +226,13 @@ static void pass_on(struct holder *holder, int signal)
         pass_to_all(holder, SIGCONT);
 }
 
-/* Signals, each once, in the order in which each came last; the system does so for a process that does not run. */
-struct signals {
-    int numbers[2 * HEAR_MOST];
-    size_t count;
-};
-
-static void note_signal(struct signals *signals, int number)
-{
-    size_t kept = 0;
-
-    for (size_t i = 0; i < signals->count; i++)
-        if (signals->numbers[i] != number)
-            signals->numbers[kept++] = signals->numbers[i];
-    signals->numbers[kept] = number;
-    signals->count = kept + 1;
-}
-
-static void hear_front(struct holder *holder, const struct run_message *message, int64_t now, struct signals *signals)
+static void hear_front(struct holder *holder, const struct run_message *message, int64_t now,
+                       struct run_signals *signals)
 {
     holder->front_ms = now;
     holder->front_paused = message->word == RUN_PAUSED;
     if (message->word == RUN_SIGNAL)
-        note_signal(signals, message->number);
+        run_signals_note(signals, message->number);
     holder->group_has_term = holder->group_has_term || message->word == RUN_TERM_SENT;
     if (message->word == RUN_BEAT)
         tell_limit(holder, now);
@@ -257,7 +241,7 @@ static void hear_front(struct holder *holder, const struct run_message *message,
 /* Reads at most HEAR_MOST at once: each signal may take a walk through /proc, during which more may come, for ever. */
 static void hear(struct holder *holder, int64_t now)
 {
-    struct signals signals = {.count = 0};
+    struct run_signals signals = {.count = 0};
     struct run_message message;
     int got = 0;
 
@@ -270,7 +254,7 @@ static void hear(struct holder *holder, int64_t now)
     }
     for (int i = 0, signal; i < HEAR_MOST && (signal = run_signals_next()) != 0; i++)
         if (run_signals_passed(signal))
-            note_signal(&signals, signal);
+            run_signals_note(&signals, signal);
     for (size_t i = 0; i < signals.count; i++)
         pass_on(holder, signals.numbers[i]);
 }

@@ -249,6 +249,22 @@ def shortened_after_an_outage():
         end(process)
 
 
+@test("the process with the lock stopped for a third of the lease, while more signals come than it has room for: none is forgotten")
+def signals_for_a_stopped_holder():
+    for last, status in ((signal.SIGTERM, 128 + 15), (signal.SIGUSR1, 0)):
+        process = ready(start("run", "-t", "10", "n", "sh", "-c", "trap '' USR1; echo ready; exec sleep 10"))
+        with_lock = holder_of(process)
+        os.kill(with_lock, signal.SIGSTOP)
+        for _ in range(1000):
+            process.send_signal(signal.SIGUSR1)
+            time.sleep(0.0005)
+        process.send_signal(last)
+        time.sleep(1.4)  # the first process looks each 1.25 s whether the other one answers
+        os.kill(with_lock, signal.SIGCONT)
+        done = Done(process)
+        equal((done.status, done.err), (status, ""))
+
+
 @test("the process with the lock stopped, and COMMAND as well: COMMAND goes on, and has its grace time")
 def holder_and_command_stopped():
     with folder() as files:
