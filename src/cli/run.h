@@ -131,7 +131,10 @@ bool run_release(struct run_lock *lock, int64_t keep_ms);
 /* Says that the lease was lost, and why; if the reason is not known yet, that is said once it is. */
 void run_tell_loss(void);
 
-/* Calls dibs_extend for each lock. Returns DIBS_LOST if one was lost, else DIBS_OK or another failure. */
+/*
+ * Calls dibs_extend for each lock, but for no more of them once the store has not answered for some seconds. Returns
+ * DIBS_LOST if one was lost, else DIBS_OK or another failure.
+ */
 dibs_status run_extend(const struct run_lock *lock, int64_t lease_ms);
 
 /* How long all leases are sure to last; less than 0: one of them is lost. */

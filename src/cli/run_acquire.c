@@ -17,6 +17,8 @@
 #include "cli/run_waiting.h"
 #include "cli/text.h"
 
+#define EXTEND_MS 3000 /* how long leases are extended one after the other at a store that does not answer */
+
 static struct {
     pthread_mutex_t mutex;
     char why[CLI_SHOWN_MAX + 512]; /* guarded by mutex: the reason, after a colon; "": it is not known yet */
@@ -392,10 +394,11 @@ int64_t run_remaining_ms(const struct run_lock *lock)
 
 dibs_status run_extend(const struct run_lock *lock, int64_t lease_ms)
 {
-    dibs_status worst = DIBS_OK;
+    int64_t end = cli_now_ms() + EXTEND_MS;
+    dibs_status worst = DIBS_OK, status = DIBS_OK;
 
-    for (size_t i = 0; i < lock->count; i++) {
-        dibs_status status = dibs_extend(lock->rt, lock->names[i], (uint32_t)lease_ms);
+    for (size_t i = 0; i < lock->count && (status != DIBS_UNAVAILABLE || cli_now_ms() < end); i++) {
+        status = dibs_extend(lock->rt, lock->names[i], (uint32_t)lease_ms);
         worst = status != DIBS_OK && worst != DIBS_LOST ? status : worst;
     }
     return worst;

@@ -1,5 +1,7 @@
 """dibs run and dibs hold with several names: all of them or none."""
 
+import contextlib
+
 from support.command import *  # noqa: F403
 
 
@@ -62,6 +64,18 @@ def lost_of_a_long_name():
     done = Done(process)
     equal(done.status, 76)
     assert f"a and 1 more: the lease was lost: {name}: its key is gone" in done.err, done.err
+
+
+@test("--at-least of many names keeps dibs for some seconds only where the server does not answer at the end")
+def many_names_at_least():
+    with contextlib.closing(Server()) as own:
+        others = [word for number in range(30) for word in ("--also", f"m{number}")]
+        stop = f"kill -STOP {own.process.pid}"
+        process = start("run", "--at-least", "60", *others, "n", "sh", "-c", stop, env={"DIBS_URL": own.url})
+        wait_for(lambda: process.poll() is not None, "the end of dibs")
+        done = Done(process)
+        equal(done.status, 0, done.err)
+        assert "n and 30 more: stays locked for up to 60 s: " in done.err, done.err
 
 
 @test("dibs hold holds and releases several names")
