@@ -433,9 +433,17 @@ static bool release(struct run_lock *lock)
     return status != DIBS_LOST;
 }
 
+static bool holds_any(const struct run_lock *lock)
+{
+    for (size_t i = 0; i < lock->count; i++)
+        if (dibs_check(lock->rt, lock->names[i]) == DIBS_OK)
+            return true;
+    return false;
+}
+
 bool run_release(struct run_lock *lock, int64_t keep_ms)
 {
-    bool sure = run_inside_remaining_ms() >= 0, leaves = lock->count && keep_ms > 0 && run_remaining_ms(lock) >= 0;
+    bool sure = run_inside_remaining_ms() >= 0, leaves = keep_ms > 0 && holds_any(lock);
     bool kept = lock->count == 0 || (leaves ? leave(lock, keep_ms) : release(lock));
 
     run_inside_end();

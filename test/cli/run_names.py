@@ -66,6 +66,16 @@ def lost_of_a_long_name():
     assert f"a and 1 more: the lease was lost: {name}: its key is gone" in done.err, done.err
 
 
+@test("with --at-least the other names stay locked where one is lost")
+def others_at_least():
+    process = holder("a", "--at-least", "60", "--also", "b", "--also", "c")
+    equal(dibs("break", "-y", "b").status, 0)
+    equal(Done(process).status, 76)
+    equal([bool(owner) for owner in owners("a", "b", "c")], [True, False, True])
+    for name in ("a", "c"):
+        equal(dibs("break", "-y", name).status, 0)
+
+
 @test("--at-least of many names keeps dibs for some seconds only where the server does not answer at the end")
 def many_names_at_least():
     with contextlib.closing(Server()) as own:
