@@ -246,6 +246,14 @@ int cli_exit_of(dibs_status status)
     }
 }
 
+/* NULL also where it is empty, as in a file of variables that has a line for each. */
+static const char *variable(const char *name)
+{
+    const char *value = getenv(name);
+
+    return value && *value ? value : NULL;
+}
+
 dibs_status cli_open(dibs_runtime **out)
 {
     const char *text = cli_common.urls ? cli_common.urls : getenv("DIBS_URL");
@@ -255,8 +263,8 @@ dibs_status cli_open(dibs_runtime **out)
 
     *out = NULL;
     if (text && strstr(text, "-sentinel://")) { /* not from the command line, which everybody can see */
-        config.sentinel_user = getenv("DIBS_SENTINEL_USER");
-        config.sentinel_password = getenv("DIBS_SENTINEL_PASSWORD");
+        config.sentinel_user = variable("DIBS_SENTINEL_USER");
+        config.sentinel_password = variable("DIBS_SENTINEL_PASSWORD");
     }
     config.url_count = copy ? split(copy, (const char ***)&config.urls) : 0;
     if (config.url_count || !cli_common.urls)

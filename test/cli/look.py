@@ -467,6 +467,7 @@ def options_that_tell_how_to_reach_the_store():
     result = expect_status(dibs(URL, "list", "--prefix", "dibs:"), USAGE)
     expect(result.err.startswith(b'dibs: --prefix begins with "dibs:", '), result)
     sentinel = looking.topology.Sentinel()
+    expect_status(dibs(sentinel.url, "list", DIBS_SENTINEL_USER="", DIBS_SENTINEL_PASSWORD=""), OK)
     sentinel.call("ACL", "SETUSER", "default", "resetpass", ">secret")
     expect_status(dibs(sentinel.url, "list"), UNAVAILABLE)
     expect_status(dibs(sentinel.url, "list", DIBS_SENTINEL_PASSWORD="secret"), OK)
