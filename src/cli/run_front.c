@@ -450,8 +450,10 @@ static void run_on_lost(void)
     while (child > 0 && waitpid(child, NULL, WNOHANG) == 0) {
         run_wait(-1, -1, 1000);
         for (int signal; (signal = run_signals_next()) != 0;)
-            if (run_signals_passed(signal))
+            if (run_signals_passed(signal)) {
                 kill(-child, signal);
+                kill(-child, SIGCONT); /* it may have been stopped because it wanted the terminal */
+            }
     }
 }
 

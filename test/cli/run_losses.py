@@ -527,6 +527,14 @@ def status_76():
         equal((done.status, read(files.file("lost"))), (76, ""))
 
 
+@test("--on-lost: a signal also ends what was stopped, as by its wish to read from the terminal")
+def on_lost_stopped():
+    process = holder("n", "--on-lost", "kill -STOP $$")
+    equal(dibs("break", "-y", "n").status, 0)
+    wait_for(lambda: "T" in [state_of(pid) for pid in children(process.pid)], "a stopped process")
+    equal(end(process).status, 76)
+
+
 @test("--on-lost: its environment, its output, and signals to it")
 def on_lost():
     process = start("run", "--on-lost", 'echo $DIBS_NAME $DIBS_FENCE; sleep 60', "n", "sh", "-c", "echo $DIBS_FENCE; sleep 60")
