@@ -539,6 +539,7 @@ void sim_judge_call(struct sim_worker *worker, const char *call, int name, int64
     worker->began = sim_now;
     worker->limit = most_ms < 0 ? SIM_NEVER : sim_now + most_ms * SIM_MS;
     sim_counts.calls++;
+    sim_clock_reads -= SIM_READS_OF_A_CALL;
 }
 
 /* Whether nothing goes wrong, except that slots may move. */
