@@ -510,12 +510,13 @@ void dibs__space_push(struct dibs__space *space, const struct dibs__clock *clock
 
 /* ----------------------------------------------------------- all locks of a space */
 
-/* The user's name of a lock; NULL: the lock is none of its. */
+/* The user's name of a lock; NULL: the lock is none of its, since what follows its prefix can't be a name. */
 static const char *name_for(const struct dibs__space_user *user, const struct dibs__space_lock *lock)
 {
-    bool its = strncmp(lock->name, user->prefix, user->prefix_size) == 0 && lock->name[user->prefix_size];
-
-    return its ? &lock->name[user->prefix_size] : NULL;
+    if (strncmp(lock->name, user->prefix, user->prefix_size) != 0)
+        return NULL;
+    const char *name = &lock->name[user->prefix_size];
+    return *name && strlen(name) <= DIBS_NAME_MAX ? name : NULL;
 }
 
 bool dibs__space_walk(struct dibs__space *space, const struct dibs__space_user *user, const struct dibs__walk *walk,

@@ -539,4 +539,24 @@ TEST_WITH(in_memory_the_prefix_is_a_part_of_the_lock, NULL, NULL, void *none)
     assert_status(DIBS_OK, dibs_unlock(one, "a"));
 }
 
+/* Of a lock whose name is too long without the prefix that another runtime has, a list tells nothing. */
+TEST_WITH(in_memory_no_list_has_a_name_that_is_too_long, NULL, NULL, void *none)
+{
+    dibs_runtime *one = test_runtime(open_url("mem:prefixes", &(dibs_config){.key_prefix = "one:"}));
+    dibs_runtime *bare = test_runtime(open_url("mem:prefixes", &(dibs_config){.key_prefix = ""}));
+    char name[DIBS_NAME_MAX + 1], names[2 * sizeof name] = "";
+
+    memset(name, 'n', DIBS_NAME_MAX);
+    name[DIBS_NAME_MAX] = '\0';
+    assert_status(DIBS_OK, dibs_trylock(one, name));
+    assert_status(DIBS_OK, dibs_list(one, NULL, copy_name, names));
+    assert_string_equal(names, name);
+    assert_status(DIBS_OK, dibs_trylock(bare, "a"));
+    *names = '\0';
+    assert_status(DIBS_OK, dibs_list(bare, NULL, copy_name, names));
+    assert_string_equal(names, "a");
+    assert_status(DIBS_OK, dibs_unlock(bare, "a"));
+    assert_status(DIBS_OK, dibs_unlock(one, name));
+}
+
 TESTS(stage_setup, stage_teardown)
