@@ -17,10 +17,20 @@
 /* ---------------------------------------------------------------------- one lock */
 
 /*
- * Carries out the operation in a visit, within a command timeout. A forced unlock, whatever its status, may have ended
- * a lease that this runtime keeps or uses. So nobody takes over that lease any more: of a lease so new that its lock is
- * not watched, the store tells nothing.
+ * A forced unlock, whatever its status, may have ended a lease that this runtime keeps, uses or hands over. So nobody
+ * takes over that lease any more: of a lease so new that its lock is not watched, the store tells nothing.
  */
+static void give_up_forced(struct dibs__core *core, const char *name)
+{
+    struct dibs__lease *parked = dibs__handover_forced(core->cells, name, strlen(name));
+
+    if (parked)
+        dibs__core_give_back(core, parked);
+    dibs__lease_unref(parked);
+    dibs__keeper_give_back_name(core, name, strlen(name));
+}
+
+/* Carries out the operation in a visit, within a command timeout. */
 static dibs_status run(dibs_runtime *runtime, struct dibs__op *op, struct dibs__error *error)
 {
     struct dibs__visit visit;
@@ -31,10 +41,8 @@ static dibs_status run(dibs_runtime *runtime, struct dibs__op *op, struct dibs__
     struct dibs__store *store = visit.core->store;
     op->deadline = dibs__core_command_deadline(visit.core);
     status = store->ops->finish(store, op, error);
-    if (op->kind == DIBS__OP_FORCE) {
-        dibs__handover_forced(visit.core->cells, op->name, strlen(op->name));
-        dibs__keeper_give_back_name(visit.core, op->name, strlen(op->name));
-    }
+    if (op->kind == DIBS__OP_FORCE)
+        give_up_forced(visit.core, op->name);
     dibs__visit_end(&visit);
     return status;
 }

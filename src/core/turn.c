@@ -324,16 +324,33 @@ static void set_forced(struct dibs__lease *list) DIBS__REQUIRES(dibs__shard_mute
         lease->keeping.forced = true;
 }
 
-void dibs__handover_forced(struct dibs__cells *cells, const char *name, size_t name_size)
+/* Takes the parked lease out of the cell, with a reference, the caller's. The first waiter gets the turn instead. */
+static struct dibs__lease *take_parked_out(struct dibs__cell *cell) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    struct dibs__lease *lease = cell->lease;
+
+    dibs__lease_ref(lease);
+    atomic_store(&lease->loss_told, true); /* a loss from now on concerns nobody */
+    dibs__waiters_mark_free(cell);
+    dibs__cell_unlist(cell, lease);
+    dibs__waiters_pass_on(cell);
+    return lease;
+}
+
+struct dibs__lease *dibs__handover_forced(struct dibs__cells *cells, const char *name, size_t name_size)
 {
     struct dibs__shard *shard;
     struct dibs__cell *cell = dibs__cells_lock(cells, name, name_size, &shard);
+    struct dibs__lease *parked = NULL;
 
     if (cell) {
         set_forced(cell->asked); /* of a grant whose answer is on its way */
         set_forced(cell->granted);
+        if (cell->state == DIBS__CELL_PARKED)
+            parked = take_parked_out(cell);
     }
-    dibs__shard_mutex_unlock(&shard->mutex);
+    dibs__waiters_unlock(shard);
+    return parked;
 }
 
 /* The cell held a lease that is gone. True: the first waiter goes on with the attempt of `next`. */

@@ -79,9 +79,9 @@ enum dibs__parting dibs__handover_part(struct dibs__cells *cells, struct dibs__l
 
 /*
  * The lock of that name was forced open: a lease that the process may have been granted before is not handed over any
- * more, nor kept.
+ * more, nor kept. Returns the lease that was parked, with a reference, which the caller must give back. NULL: none was.
  */
-void dibs__handover_forced(struct dibs__cells *cells, const char *name, size_t name_size);
+struct dibs__lease *dibs__handover_forced(struct dibs__cells *cells, const char *name, size_t name_size);
 
 /*
  * The lease was released or lost: the next waiter gets the turn. Only the first call for a lease does anything. next:

@@ -67,6 +67,31 @@ TEST_ON(a_loss_while_the_lease_is_parked_is_told_to_nobody, stage *s)
     }
 }
 
+/* Its runtime has forced the lock open, and another has it: nobody here takes the parked lease. */
+TEST_ON(a_lease_that_was_forced_open_while_it_was_parked_is_not_taken, stage *s)
+{
+    s->settings.handoff_ms = FOR_LONG;
+    stage_open(s, LEASE);
+    dibs_runtime *other = test_runtime(stage_open_another(s, LEASE));
+    for (int by_token = 0; by_token < 2; by_token++) {
+        assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+        actor *first = stage_waiter(s, "a", FOREVER, 1);
+        unlock_to_the_standing(s);
+        const dibs_owner owner = owner_of(other, "a");
+        assert_status(DIBS_OK, dibs_force_unlock(s->rt, "a", by_token ? owner.token : NULL));
+        assert_status(DIBS_OK, dibs_trylock(other, "a"));
+        uint64_t fence = fence_of(other, "a");
+        moved_clock_let_the_woken_go(&s->clock);
+        assert_status(DIBS_OK, dibs_unlock(other, "a"));
+        assert_status(DIBS_OK, actor_result(first));
+        assert_true(fence_in(first, s->rt) > fence);
+        assert_status(DIBS_OK, actor_unlock(first, s->rt, "a"));
+        expect_nothing_left(s);
+        expect_no_loss_told(s);
+    }
+    assert_int_equal(stats_of(s->rt).handed_off, 0);
+}
+
 /* As above, but the lease had been given to the first waiter already, and the second has the turn by then. */
 TEST_ON(a_lease_that_was_lost_before_its_new_holder_ran_is_not_held, stage *s)
 {
