@@ -264,6 +264,8 @@ struct dibs__query {
 struct dibs__force {
     const char *token; /* NULL: whoever holds the lock */
     bool is_shown;     /* the token is written as a query shows it, which may escape a token that is not of dibs */
+    bool in_doubt;     /* set by the store, false before: a request that was not answered may have taken the lock from
+                          the token, at this node or at one that was asked before */
 };
 
 /*

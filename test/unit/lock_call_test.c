@@ -3,6 +3,7 @@
  * and refused where there is no memory for it.
  */
 #include "store/redis/redis_store.h"
+#include "support/actor.h"
 #include "support/failing_malloc.h"
 #include "support/fake_redis.h"
 #include "support/seat.h"
@@ -90,35 +91,93 @@ TEST(a_call_is_sent_again_as_often_as_there_are_connections)
     }
 }
 
+/* A cluster of one node, which sends to another what it does not answer. */
+struct two_nodes {
+    fake_redis *node, *other;
+    char map[100], moved[64];
+    struct seat seat;
+};
+
+static void open_two_nodes(struct two_nodes *two)
+{
+    char url[64];
+
+    two->node = fake_redis_start(true);
+    two->other = fake_redis_start(true);
+    snprintf(two->map, sizeof two->map, "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n",
+             fake_redis_port(two->node));
+    snprintf(two->moved, sizeof two->moved, "-MOVED 1 127.0.0.1:%d\r\n", fake_redis_port(two->other));
+    snprintf(url, sizeof url, "redis-cluster://127.0.0.1:%d", fake_redis_port(two->node));
+    fake_redis_answer(two->node, "CLUSTER SLOTS", two->map);
+    seat_open(&two->seat, &(struct dibs__store_config){.url = url});
+}
+
+static void close_two_nodes(struct two_nodes *two)
+{
+    seat_close(&two->seat);
+    fake_redis_stop(two->other);
+    fake_redis_stop(two->node);
+}
+
 /* Whoever finishes it may have to wait for the other node, so a thread that has other calls to finish leaves it. */
 TEST_WITH(a_call_that_a_node_turned_away_is_not_over, NULL, NULL, void *none)
 {
-    fake_redis *node = fake_redis_start(true), *other = fake_redis_start(true);
-    char map[100], moved[64], url[64];
+    struct two_nodes two;
     dibs_owner owner = {.held = false};
-    struct seat seat;
 
-    snprintf(map, sizeof map, "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n", fake_redis_port(node));
-    snprintf(moved, sizeof moved, "-MOVED 1 127.0.0.1:%d\r\n", fake_redis_port(other));
-    snprintf(url, sizeof url, "redis-cluster://127.0.0.1:%d", fake_redis_port(node));
-    fake_redis_answer(node, "CLUSTER SLOTS", map);
-    fake_redis_answer(node, "EVALSHA", OWNED);
-    fake_redis_answer(other, "EVALSHA", OWNED);
-    seat_open(&seat, &(struct dibs__store_config){.url = url});
+    open_two_nodes(&two);
+    fake_redis_answer(two.node, "EVALSHA", OWNED);
+    fake_redis_answer(two.other, "EVALSHA", OWNED);
+    struct dibs__store *store = two.seat.store;
     struct dibs__op look = {
         .kind = DIBS__OP_QUERY, .name = "a", .deadline = seat_deadline(), .query = {.owner = &owner}};
-    assert_status(DIBS_OK, store_do(seat.store, &look)); /* now it is connected */
-    fake_redis_answer(node, "EVALSHA", moved);
-    seat.store->ops->begin(seat.store, &look);
-    fake_redis_await(node, "EVALSHA", 2);
-    assert_false(seat_await(&seat, &look, seat_deadline()));
-    assert_int_equal(fake_redis_accepted(other), 0);
-    assert_status(DIBS_OK, store_do(seat.store, &look));
-    assert_int_equal(fake_redis_count(other, "EVALSHA"), 1);
+    assert_status(DIBS_OK, store_do(store, &look)); /* now it is connected */
+    fake_redis_answer(two.node, "EVALSHA", two.moved);
+    store->ops->begin(store, &look);
+    fake_redis_await(two.node, "EVALSHA", 2);
+    assert_false(seat_await(&two.seat, &look, seat_deadline()));
+    assert_int_equal(fake_redis_accepted(two.other), 0);
+    assert_status(DIBS_OK, store_do(store, &look));
+    assert_int_equal(fake_redis_count(two.other, "EVALSHA"), 1);
     assert_string_equal(owner.token, "some");
-    seat_close(&seat);
-    fake_redis_stop(other);
-    fake_redis_stop(node);
+    close_two_nodes(&two);
+}
+
+struct forced {
+    struct dibs__store *store;
+    dibs_status status;
+};
+
+static void force_one(void *arg)
+{
+    struct forced *forced = arg;
+
+    forced->status = store_force(forced->store, "a", "dibs:one", seat_deadline());
+}
+
+/* The first node may have taken the lock from the token, so that another has it where the slot is by now. */
+TEST_WITH(a_forced_unlock_that_is_sent_on_after_a_lost_answer_is_in_doubt, NULL, NULL, void *none)
+{
+    struct two_nodes two;
+    actor *a = actor_start();
+
+    open_two_nodes(&two);
+    fake_redis_answer(two.node, "EVALSHA", ":0\r\n");
+    fake_redis_answer(two.other, "EVALSHA", ":0\r\n");
+    struct forced forced = {.store = two.seat.store};
+    force_one(&forced);
+    assert_status(DIBS_NOT_HELD, forced.status);
+    fake_redis_answer(two.node, "EVALSHA", ""); /* no answer */
+    actor_begin(a, force_one, &forced);
+    fake_redis_await(two.node, "EVALSHA", 2);
+    fake_redis_answer(two.node, "EVALSHA", two.moved);
+    fake_redis_cut(two.node);
+    actor_finish(a);
+    assert_status(DIBS_UNAVAILABLE, forced.status);
+    assert_int_equal(fake_redis_count(two.node, "EVALSHA"), 3);
+    assert_int_equal(fake_redis_count(two.other, "EVALSHA"), 1);
+    actor_end(a);
+    close_two_nodes(&two);
 }
 
 #if CAN_FAIL

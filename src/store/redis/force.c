@@ -123,13 +123,13 @@ dibs_status dibs__redis_force(struct dibs__store *base, struct dibs__op *op, str
     forcing->owner = (struct dibs__query_reply){.owner = token, .owner_size = token ? strlen(token) : 0};
     if (!looks)
         status = dibs__lock_call_run(store, &forcing->call, &force_ops, error);
-    bool in_doubt = forcing->call.repeated; /* an earlier sending may have ended the hold of that token */
+    op->force.in_doubt = op->force.in_doubt || forcing->call.repeated;
     if (status == DIBS_NOT_HELD && (looks || may_be_cut_or_escaped(token)))
         status = end_any_hold(store, forcing, token, error);
-    if (status == DIBS_NOT_HELD && in_doubt)
+    if (status == DIBS_NOT_HELD && op->force.in_doubt)
         status = dibs__error_set(error, DIBS_UNAVAILABLE,
-                                 "another token has the lock; whether it was taken away is not known, because the "
-                                 "connection to %s broke",
+                                 "%s: another token has the lock; whether it was taken away is not known, because a "
+                                 "request was not answered",
                                  store->endpoint.url.shown);
     dibs__lock_call_free(&forcing->call);
     return status;
