@@ -23,6 +23,8 @@ struct part {
     unsigned hops;
     struct dibs__redirect redirects[DIBS__BATCH_MAX];
     unsigned char at[DIBS__BATCH_MAX]; /* the indexes of the items in the whole batch */
+    bool unsure[DIBS__BATCH_MAX];      /* whether the slot moved there, or a replica took over, only a map will tell */
+    struct dibs__lease_store_state before[DIBS__BATCH_MAX]; /* of an item that is unsure: what was known before */
 };
 
 _Static_assert(DIBS__BATCH_MAX <= 255, "a place in a batch fits into a byte");
@@ -72,21 +74,6 @@ bool dibs__cluster_is_unconfirmed(struct dibs__store *base, const struct dibs__l
     return !dibs__cluster_has_server(cluster, dibs__redis_lease_server(lease)) && knows_any_server(cluster);
 }
 
-/*
- * The node need not restore a lease that came to it with its slot: if the lease is gone there, somebody deleted it. So
- * the lease counts as confirmed by this server, unless the server that confirmed it is gone. Until a map tells whether
- * it is, the lease may have to be restored; but not at a node that was named by ASK, as that by which it was named
- * still has the slot, and perhaps the fence.
- */
-static void see_what_came(const struct dibs__node *node, struct dibs__renewal *item)
-{
-    uint64_t server = dibs__redis_lease_server(&item->store_state), here = dibs__redis_server(node->member);
-
-    bool is_told = item->redirect->asking || dibs__map_is_certain(node->cluster);
-    if (here != 0 && server != here && is_told && dibs__cluster_has_server(node->cluster, server))
-        dibs__redis_lease_came(node->member, &item->store_state);
-}
-
 /* ----------------------------------------------------------------- parts of a batch */
 
 static void part_done(struct dibs__batch *batch, const struct dibs__error *error);
@@ -130,6 +117,26 @@ static void add(struct part *part, const struct dibs__renewal *item, unsigned ch
     part->at[i] = at;
 }
 
+/*
+ * The node need not restore a lease that came to it with its slot: if the lease is gone there, somebody deleted it. So
+ * the lease counts as confirmed by this server, unless the server that confirmed it is gone. Until a map tells whether
+ * it is, the lease may have to be restored, but not by this request: whoever releases the lock meanwhile does not wait
+ * for it. A node that named this one by ASK still has the slot.
+ */
+static void see_what_came(struct part *part, size_t i)
+{
+    struct dibs__renewal *item = &part->batch.items[i];
+    const struct dibs__cluster *cluster = part->node->cluster;
+    uint64_t server = dibs__redis_lease_server(&item->store_state), here = dibs__redis_server(part->node->member);
+
+    part->unsure[i] = false;
+    if (here == 0 || server == here || !dibs__cluster_has_server(cluster, server))
+        return;
+    part->unsure[i] = !item->redirect->asking && !dibs__map_is_certain(cluster);
+    part->before[i] = item->store_state;
+    dibs__redis_lease_came(part->node->member, &item->store_state);
+}
+
 /* The part may end before this returns. */
 static void begin(struct part *part)
 {
@@ -137,7 +144,7 @@ static void begin(struct part *part)
 
     part->division->out++;
     for (size_t i = 0; !part->batch.watch && i < part->batch.count; i++)
-        see_what_came(part->node, &part->batch.items[i]);
+        see_what_came(part, i);
     member->ops->renew(member, &part->batch);
 }
 
@@ -178,6 +185,19 @@ static void send_on(struct part *part)
     begin_all(parts);
 }
 
+/* What is gone at a node that may lack it counts as unanswered: once a map has come, it is restored, or lost. */
+static void await_map(struct part *part)
+{
+    for (size_t i = 0; i < part->batch.count; i++) {
+        struct dibs__renewal *item = &part->batch.items[i];
+        if (!part->unsure[i] || (item->result != DIBS__GONE && part->redirects[i].kind == DIBS__REDIRECT_NONE))
+            continue;
+        item->store_state = part->before[i];
+        item->result = DIBS__UNANSWERED;
+        item->status = DIBS_UNAVAILABLE;
+    }
+}
+
 static bool is_any_unanswered(const struct dibs__batch *batch)
 {
     bool unanswered = false;
@@ -193,8 +213,10 @@ static void part_done(struct dibs__batch *batch, const struct dibs__error *error
     struct division *division = part->division;
     struct dibs__batch *whole = division->batch;
 
-    if (!division->batch->watch)
+    if (!division->batch->watch) {
+        await_map(part);
         send_on(part);
+    }
     if (!division->batch->watch && is_any_unanswered(batch))
         dibs__map_want(division->cluster);
     for (size_t i = 0; division->batch->watch && i < batch->count; i++)
