@@ -208,8 +208,9 @@ static void on_signal(struct front *front, int signal)
 {
     if (signal == SIGCHLD)
         return;
-    if (signal == SIGCONT && front->limit_ms)
-        beat(front, cli_now_ms()); /* the front may have been stopped for long */
+    /* The front may have been stopped for long. A beat that waits for its answer counts from when it was sent. */
+    if (signal == SIGCONT && front->limit_ms && front->answered)
+        beat(front, cli_now_ms());
     if (signal == SIGTSTP && !front->group)
         front->held_back = true;
     pass_on(front, signal);

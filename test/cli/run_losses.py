@@ -265,6 +265,19 @@ def signals_for_a_stopped_holder():
         equal((done.status, done.err), (status, ""))
 
 
+@test("the process with the lock stopped, while the first one is continued again and again: COMMAND is ended in time")
+def holder_stopped_while_the_front_is_continued():
+    with folder() as files:
+        pair = Pair(server(), files, lease="4")
+        with_lock = holder_of(pair.old)
+        os.kill(with_lock, signal.SIGSTOP)
+        while pair.new.poll() is None:
+            pair.old.send_signal(signal.SIGCONT)
+            time.sleep(0.005)
+        pair.check_old()
+        pair.check_order()
+
+
 @test("the process with the lock stopped, and COMMAND as well: COMMAND goes on, and has its grace time")
 def holder_and_command_stopped():
     with folder() as files:
