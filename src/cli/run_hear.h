@@ -62,8 +62,8 @@ void run_signals_raise(int signal, bool whole_group);
 
 /*
  * What the front and the holder of "dibs run" tell each other, over a pair of sockets. Neither waits for the other: a
- * message that does not fit into the socket is dropped. Only the last one, RUN_STATUS, waits for room. Each notices the
- * end of the other.
+ * message that does not fit into the socket is dropped; RUN_BEAT and RUN_SIGNAL are sent later. Only the last one,
+ * RUN_STATUS, waits for room. Each notices the end of the other.
  */
 
 enum run_word {

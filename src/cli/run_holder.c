@@ -382,8 +382,10 @@ static void shorten(struct holder *holder, int64_t now)
     if (holder->given_up || remaining <= run_plan.grace_ms + run_plan.margin_ms + 2000 ||
         now + remaining < holder->not_shortened_ms + RENEWED_MS)
         return;
-    /* The front hears of it before: once the store has the shorter lease, this process may be stopped, or wait. */
-    run_wire_send(holder->wire, RUN_LIMIT, (int)run_plan.lease_ms, now + least(remaining, run_plan.lease_ms), NULL);
+    int64_t limit_ms = now + least(remaining, run_plan.lease_ms);
+    /* The front must have heard of it before: once the store has the shorter lease, this process may be stopped. */
+    if (!run_wire_send(holder->wire, RUN_LIMIT, (int)run_plan.lease_ms, limit_ms, NULL))
+        return;
     holder->shortened = run_extend(&holder->lock, run_plan.lease_ms) == DIBS_OK;
     if (holder->shortened)
         cli_common.config.lease_ms = (uint32_t)run_plan.lease_ms;

@@ -278,6 +278,27 @@ def holder_stopped_while_the_front_is_continued():
         pair.check_order()
 
 
+@test("the lease does not become shorter after --at-least while the first process can't be told: it is stopped, and has no room")
+def shorter_lease_without_room():
+    with folder() as files:
+        pair = Pair(server(), files, "--at-least", "9", lease="3")
+        with_lock, long = holder_of(pair.old), server().left_pttl("n")
+        command = children(with_lock)[0]
+        time.sleep(max(0, 7.3 - (9 - long / 1000)))
+        pair.old.send_signal(signal.SIGSTOP)
+        end = time.monotonic() + 2  # after 2.1 s the one with the lock ends COMMAND, because the first one is silent
+        while time.monotonic() < end and server().left_pttl("n") > 3000:
+            with contextlib.suppress(ProcessLookupError):
+                for number in (signal.SIGSTOP, signal.SIGCONT):  # the first process is told of each stop
+                    os.kill(command, number)
+                    time.sleep(0.001)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(with_lock, signal.SIGSTOP)
+        pair.old.send_signal(signal.SIGCONT)
+        pair.check_order()
+        pair.check_old()
+
+
 @test("the process with the lock stopped, and COMMAND as well: COMMAND goes on, and has its grace time")
 def holder_and_command_stopped():
     with folder() as files:
