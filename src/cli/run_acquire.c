@@ -299,7 +299,10 @@ static int enter(struct run_lock *lock)
     dibs_owner owner;
 
     for (size_t i = 0; i < run_plan.name_count; i++) {
-        if (atomic_load(&wait_ended) || !run_inside_enters(lock->rt, run_plan.names[i], &owner)) {
+        dibs_status status = run_inside_enters(lock->rt, run_plan.names[i], &owner);
+        if (status == DIBS_UNAVAILABLE)
+            return atomic_load(&wait_ended) ? CLI_FAILED : failed(status);
+        if (status != DIBS_OK) {
             lock->names[lock->count++] = run_plan.names[i];
             continue;
         }

@@ -120,20 +120,22 @@ static void add_outer(const char *name, const dibs_owner *owner, int64_t asked_m
     note_lease(lock, asked_ms, owner->remaining_ms);
 }
 
-bool run_inside_enters(dibs_runtime *rt, const char *name, dibs_owner *owner)
+dibs_status run_inside_enters(dibs_runtime *rt, const char *name, dibs_owner *owner)
 {
     int64_t since = cli_now_ms(), asked_ms;
     dibs_status status;
 
     if (!*value_of(INNERMOST) && !*value_of(OTHERS))
-        return false;
+        return DIBS_NOT_HELD;
     while (asked_ms = cli_now_ms(),
            (status = cli_query(rt, name, has, owner)) == DIBS_UNAVAILABLE && run_goes_on(since))
         poll(NULL, 0, RUN_AGAIN_MS);
+    if (status == DIBS_UNAVAILABLE)
+        return status;
     if (status != DIBS_OK || !owner->held || !has(owner->token))
-        return false;
+        return DIBS_NOT_HELD;
     add_outer(name, owner, asked_ms);
-    return true;
+    return DIBS_OK;
 }
 
 static const char *watched_token; /* of the lock that the watcher asks for; watcher only */

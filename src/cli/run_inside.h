@@ -9,11 +9,12 @@
 #include "cli/run.h"
 
 /*
- * Whether one of those tokens has the lock of name now, as the store says. *owner is then the owner with that token,
- * and owner->sharers is more than 0 if the lock is shared. The lock is from now on one of those that this dibs runs
- * under.
+ * Whether one of those tokens has the lock of name now, as the store says: DIBS_OK. *owner is then the owner with that
+ * token, and owner->sharers is more than 0 if the lock is shared. The lock is from now on one of those that this dibs
+ * runs under. DIBS_NOT_HELD: none of them has it, or the store does not tell. DIBS_UNAVAILABLE: the store does not
+ * answer, and must not be tried again.
  */
-bool run_inside_enters(dibs_runtime *rt, const char *name, dibs_owner *owner);
+dibs_status run_inside_enters(dibs_runtime *rt, const char *name, dibs_owner *owner);
 
 /*
  * Has a thread look at the locks that this dibs runs under, because the outer dibs may end first, or lose them: at

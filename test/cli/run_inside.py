@@ -82,6 +82,19 @@ def unanswered():
             equal(Done(process).status, 128 + 15)
 
 
+@test("with -n a server that does not tell who has the locks is asked once, however many there are")
+def unanswered_names():
+    others = [word for number in range(40) for word in ("--also", f"m{number}")]
+    with folder() as own:
+        path, asked = own.file("relay"), threading.Event()
+        threading.Thread(target=relay_until_asked, args=(path, asked), daemon=True).start()
+        began = time.monotonic()
+        env = {"DIBS_URL": f"unix://{path}", "DIBS_TOKEN": "dibs:job:host:7:7:ab:1"}
+        done = dibs("run", "-n", *others, "n", "true", env=env)
+        assert time.monotonic() - began < LIMIT / 2
+        equal((done.status, done.err.count("\n")), (69, 1), done.err)
+
+
 def outer_lock(lease):
     """A dibs that has the lock, and the environment of its COMMAND."""
     process = start("run", "-t", lease, "n", "sh", "-c", f"{SHOW}; exec sleep 60")
