@@ -446,7 +446,7 @@ static bool holds_any(const struct run_lock *lock)
 
 bool run_release(struct run_lock *lock, int64_t keep_ms)
 {
-    bool sure = run_inside_remaining_ms() >= 0, leaves = keep_ms > 0 && holds_any(lock);
+    bool sure = run_remaining_ms(lock) >= 0, leaves = keep_ms > 0 && holds_any(lock);
     bool kept = lock->count == 0 || (leaves ? leave(lock, keep_ms) : release(lock));
 
     run_inside_end();

@@ -255,7 +255,8 @@ def signals_for_a_stopped_holder():
         process = ready(start("run", "-t", "10", "n", "sh", "-c", "trap '' USR1; echo ready; exec sleep 10"))
         with_lock = holder_of(process)
         os.kill(with_lock, signal.SIGSTOP)
-        for _ in range(1000):
+        enough = time.monotonic() + 0.8  # the first process would end COMMAND 3.8 s after the other was stopped
+        while time.monotonic() < enough:
             process.send_signal(signal.SIGUSR1)
             time.sleep(0.0005)
         process.send_signal(last)
