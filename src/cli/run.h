@@ -132,10 +132,10 @@ bool run_release(struct run_lock *lock, int64_t keep_ms);
 void run_tell_loss(void);
 
 /*
- * Calls dibs_extend for each lock, but for no more of them once the store has not answered for some seconds. Returns
- * DIBS_LOST if one was lost, else DIBS_OK or another failure.
+ * Calls dibs_extend for each lock, but for no more of them where the store did not answer and for_ms have passed.
+ * Returns DIBS_LOST if one was lost, else DIBS_OK or another failure.
  */
-dibs_status run_extend(const struct run_lock *lock, int64_t lease_ms);
+dibs_status run_extend(const struct run_lock *lock, int64_t lease_ms, int64_t for_ms);
 
 /* How long all leases are sure to last; less than 0: one of them is lost. */
 int64_t run_remaining_ms(const struct run_lock *lock);

@@ -17,7 +17,7 @@
 #include "cli/run_waiting.h"
 #include "cli/text.h"
 
-#define EXTEND_MS 3000 /* how long leases are extended one after the other at a store that does not answer */
+#define LEAVE_MS 3000 /* how long locks are left one after the other at a store that does not answer */
 
 static struct {
     pthread_mutex_t mutex;
@@ -395,9 +395,9 @@ int64_t run_remaining_ms(const struct run_lock *lock)
     return least;
 }
 
-dibs_status run_extend(const struct run_lock *lock, int64_t lease_ms)
+dibs_status run_extend(const struct run_lock *lock, int64_t lease_ms, int64_t for_ms)
 {
-    int64_t end = cli_now_ms() + EXTEND_MS;
+    int64_t end = cli_now_ms() + for_ms;
     dibs_status worst = DIBS_OK, status = DIBS_OK;
 
     for (size_t i = 0; i < lock->count && (status != DIBS_UNAVAILABLE || cli_now_ms() < end); i++) {
@@ -413,7 +413,7 @@ dibs_status run_extend(const struct run_lock *lock, int64_t lease_ms)
  */
 static bool leave(struct run_lock *lock, int64_t keep_ms)
 {
-    dibs_status status = run_extend(lock, keep_ms < 20 ? 20 : keep_ms);
+    dibs_status status = run_extend(lock, keep_ms < 20 ? 20 : keep_ms, LEAVE_MS);
 
     if (status == DIBS_OK)
         cli_note("%s: stays locked for another %.10g s, by --at-least", run_plan.shown, (double)keep_ms / 1000);

@@ -22,6 +22,7 @@
 #define SLOW_ROUND_MS 300
 #define GIVE_UP_MS 10000 /* how long SIGKILL is repeated once the lease is lost */
 #define LOOK_MS 5        /* between two looks at who has the lock now */
+#define SHORTEN_MS 1000  /* for so long the lease is made shorter, and as long again if the store does not answer */
 #define RENEWED_MS 100   /* a lease that ends later by this than was known was renewed */
 #define HEAR_MOST 64     /* at most this many messages, and signals, are read in one round of the loop */
 
@@ -379,14 +380,14 @@ static void shorten(struct holder *holder, int64_t now)
         now - holder->start_ms < run_plan.at_least_ms)
         return;
     int64_t remaining = run_remaining_ms(&holder->lock);
-    if (holder->given_up || remaining <= run_plan.grace_ms + run_plan.margin_ms + 2000 ||
+    if (holder->given_up || remaining <= run_plan.grace_ms + run_plan.margin_ms + 2 * SHORTEN_MS ||
         now + remaining < holder->not_shortened_ms + RENEWED_MS)
         return;
     int64_t limit_ms = now + least(remaining, run_plan.lease_ms);
     /* The front must have heard of it before: once the store has the shorter lease, this process may be stopped. */
     if (!run_wire_send(holder->wire, RUN_LIMIT, (int)run_plan.lease_ms, limit_ms, NULL))
         return;
-    holder->shortened = run_extend(&holder->lock, run_plan.lease_ms) == DIBS_OK;
+    holder->shortened = run_extend(&holder->lock, run_plan.lease_ms, SHORTEN_MS) == DIBS_OK;
     if (holder->shortened)
         cli_common.config.lease_ms = (uint32_t)run_plan.lease_ms;
     else

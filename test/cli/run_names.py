@@ -1,6 +1,9 @@
 """dibs run and dibs hold with several names: all of them or none."""
 
 import contextlib
+import signal
+import sys
+import time
 
 from support.command import *  # noqa: F403
 
@@ -86,6 +89,41 @@ def many_names_at_least():
         done = Done(process)
         equal(done.status, 0, done.err)
         assert "n and 30 more: stays locked for up to 60 s: " in done.err, done.err
+
+
+# Goes on after SIGTERM, and notes when that came, and when it still ran.
+TOLD = """
+import os, signal, sys, time
+def note(what):
+    os.write(1, f"{what} {time.monotonic()}\\n".encode())
+signal.signal(signal.SIGTERM, lambda number, frame: note("TERM"))
+while True:
+    note("runs")
+    time.sleep(0.02)
+"""
+
+
+@test("many leases are made shorter after --at-least while the server does not answer: COMMAND has its grace time nevertheless")
+def many_names_made_shorter():
+    with contextlib.closing(Server()) as own, folder() as files:
+        others = [word for number in range(4) for word in ("--also", f"m{number}")]
+        options = ["-t", "4", "--grace", "1", "--at-least", "11", *others]
+        with open(files.file("log"), "w") as log:
+            process = start("run", *options, "n", sys.executable, "-c", TOLD, env={"DIBS_URL": own.url}, stdout=log)
+        wait_for(lambda: own.owner("n"))
+        began = time.monotonic()
+        time.sleep(6)
+        own.process.send_signal(signal.SIGSTOP)  # the leases, renewed after 3.7 s, end after 14.7 s
+        time.sleep(began + 11.8 - time.monotonic())
+        process.send_signal(signal.SIGSTOP)  # it would send SIGTERM as well
+        with_lock = holder_of(process)
+        wait_for(lambda: state_of(with_lock) in (None, "Z"), "the end of the process with the lock")
+        process.send_signal(signal.SIGCONT)
+        equal(Done(process).status, 76)
+        with open(files.file("log")) as log:
+            lines = [line.split() for line in log]
+        told = min(float(at) for what, at in lines if what == "TERM")
+        assert float(lines[-1][1]) - told > 0.5, lines[-1]
 
 
 @test("dibs hold holds and releases several names")
