@@ -20,11 +20,11 @@
 #define PATIENCE_MS 1000 /* how long what COMMAND leaves behind may take to end by itself */
 #define ROUND_MS 10      /* between two rounds of SIGKILL, in the first second */
 #define SLOW_ROUND_MS 300
-#define GIVE_UP_MS 10000 /* how long SIGKILL is repeated once the lease is lost */
-#define LOOK_MS 5        /* between two looks at who has the lock now */
-#define SHORTEN_MS 1000  /* for so long the lease is made shorter, and as long again if the store does not answer */
-#define RENEWED_MS 100   /* a lease that ends later by this than was known was renewed */
-#define HEAR_MOST 64     /* at most this many messages, and signals, are read in one round of the loop */
+#define GIVE_UP_MS 10000         /* how long SIGKILL is repeated once the lease is lost */
+#define LOOK_MS 5                /* between two looks at who has the lock now */
+#define SHORTEN_MS INT64_C(1000) /* how long it makes leases shorter; twice that at a silent store */
+#define RENEWED_MS 100           /* a lease that ends later by this than was known was renewed */
+#define HEAR_MOST 64             /* at most this many messages, and signals, are read in one round of the loop */
 
 struct holder {
     pid_t front;
