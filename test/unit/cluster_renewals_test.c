@@ -264,6 +264,9 @@ TEST(a_lease_that_is_gone_behind_a_correction_is_not_lost_before_a_map_has_come)
     answers(0, DIBS__RENEWED, DIBS_OK);
     assert_true(landed[0] == DIBS__RENEWED && landed_server == 7);
     renew_lease_of(8);
+    answers(0, DIBS__UNANSWERED, DIBS_UNAVAILABLE);
+    assert_true(landed[0] == DIBS__UNANSWERED && landed_server == 8);
+    renew_lease_of(8);
     answers(0, DIBS__GONE, DIBS_OK);
     assert_true(landed[0] == DIBS__UNANSWERED && landed_server == 8);
     assert_true(atomic_load(&scene.cluster->map_wanted));

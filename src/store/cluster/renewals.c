@@ -185,16 +185,21 @@ static void send_on(struct part *part)
     begin_all(parts);
 }
 
-/* What is gone at a node that may lack it counts as unanswered: once a map has come, it is restored, or lost. */
+/*
+ * A node that may lack the lease has confirmed it only by renewing it. What is gone there counts as unanswered: once a
+ * map has come, it is restored, or lost.
+ */
 static void await_map(struct part *part)
 {
     for (size_t i = 0; i < part->batch.count; i++) {
         struct dibs__renewal *item = &part->batch.items[i];
-        if (!part->unsure[i] || (item->result != DIBS__GONE && part->redirects[i].kind == DIBS__REDIRECT_NONE))
+        if (!part->unsure[i] || item->result == DIBS__RENEWED)
             continue;
         item->store_state = part->before[i];
-        item->result = DIBS__UNANSWERED;
-        item->status = DIBS_UNAVAILABLE;
+        if (item->result == DIBS__GONE) {
+            item->result = DIBS__UNANSWERED;
+            item->status = DIBS_UNAVAILABLE;
+        }
     }
 }
 
