@@ -29,6 +29,8 @@ static const struct {
 
 #define COUNT (sizeof table / sizeof table[0])
 
+_Static_assert(COUNT <= sizeof((struct run_signals){.count = 0}).numbers / sizeof(int), "each signal has room, once");
+
 static struct sigaction before[COUNT]; /* read-only after the first run_hear_begin */
 static sigset_t mask_before, mask_now; /* read-only after the first run_hear_begin */
 static bool known;                     /* main thread only */

@@ -31,6 +31,19 @@ static dibs_status ask_at(struct dibs__pending_op *op)
     return status;
 }
 
+/* The member's clock steps by so much, and another thread finds that. */
+static void step(struct dibs__member *member, int64_t by_us)
+{
+    ahead_us += by_us;
+    int64_t now = moved_clock_now(&setting.clock);
+    assert_true(dibs__member_note_clock(member, now, now / 1000 + ahead_us));
+}
+
+static void tell(struct dibs__member *member)
+{
+    atomic_store(&member->told_steps, atomic_load(&member->steps));
+}
+
 TEST(a_grant_that_shows_a_set_clock_is_no_vote)
 {
     static const int64_t steps_us[] = {STEP_US, -STEP_US};
@@ -54,18 +67,15 @@ TEST(a_grant_after_the_step_is_no_vote_before_the_master_is_told)
     struct dibs__pending_op *op = &asked_for()->ops[0];
     ahead_us = AHEAD_US;
     assert_status(DIBS_OK, ask_at(op));
-    ahead_us += STEP_US;
-    dibs__member_note_clock(op->member, moved_clock_now(&setting.clock),
-                            moved_clock_now(&setting.clock) / 1000 + ahead_us);
+    step(op->member, STEP_US);
     assert_status(DIBS_UNAVAILABLE, ask_at(op));
-    atomic_store(&op->member->told_steps, atomic_load(&op->member->steps));
+    tell(op->member);
     assert_status(DIBS_OK, ask_at(op));
 }
 
 /* It was made before the master was told, and read afterwards. */
 TEST(a_grant_from_before_the_master_was_told_is_no_vote)
 {
-    struct dibs__member *member = &setting.members[0];
     struct dibs__error error;
 
     set_up(&granting);
@@ -73,10 +83,8 @@ TEST(a_grant_from_before_the_master_was_told_is_no_vote)
     ahead_us = AHEAD_US;
     assert_status(DIBS_OK, ask_at(op));
     dibs__pending_op_begin(op, dibs__op_ask(&op->attempt, &op->answer, 0));
-    ahead_us += 400 * STEP_US;
-    int64_t now = moved_clock_now(&setting.clock);
-    assert_true(dibs__member_note_clock(member, now, now / 1000 + ahead_us));
-    atomic_store(&member->told_steps, atomic_load(&member->steps));
+    step(op->member, 400 * STEP_US);
+    tell(op->member);
     assert_status(DIBS_UNAVAILABLE, dibs__pending_op_finish(op, DIBS__NEVER, &error));
     assert_status(DIBS_OK, ask_at(op));
 }
@@ -84,18 +92,15 @@ TEST(a_grant_from_before_the_master_was_told_is_no_vote)
 /* Another thread found the step when it was already decided to ask the master. */
 TEST(a_grant_to_an_ask_from_before_the_master_was_told_is_no_vote)
 {
-    struct dibs__member *member = &setting.members[0];
     struct dibs__error error;
 
     set_up(&granting);
     struct dibs__pending_op *op = &asked_for()->ops[0];
     ahead_us = AHEAD_US;
     assert_status(DIBS_OK, ask_at(op));
-    ahead_us += STEP_US;
-    int64_t now = moved_clock_now(&setting.clock);
-    assert_true(dibs__member_note_clock(member, now, now / 1000 + ahead_us));
+    step(op->member, STEP_US);
     dibs__pending_op_begin(op, dibs__op_ask(&op->attempt, &op->answer, 0));
-    atomic_store(&member->told_steps, atomic_load(&member->steps));
+    tell(op->member);
     assert_status(DIBS_UNAVAILABLE, dibs__pending_op_finish(op, DIBS__NEVER, &error));
     assert_status(DIBS_OK, ask_at(op));
 }
